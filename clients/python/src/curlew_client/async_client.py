@@ -8,6 +8,8 @@ from typing import Any, Self
 from curlew_client.aio.admin import AsyncAdmin
 from curlew_client.aio.requesting import answer, ask
 from curlew_client.aio.transactions import AsyncTransaction
+from curlew_client.assigned.options import Start
+from curlew_client.assigned.pull_consumer import AsyncPullConsumer
 from curlew_client.consuming.calls import ReceiveOptions
 from curlew_client.consuming.loops import AsyncMessageLoop, batch_asked
 from curlew_client.consuming.messages import Received
@@ -106,6 +108,23 @@ class AsyncClient(
     ) -> list[Received[Coroutine[Any, Any, None]]]:
         asked = batch_asked(self._running(), options, max_messages, wait_s)
         return await asked.receive(asked.settle)
+
+    def pull_consumer(
+        self,
+        *,
+        group: str,
+        auto_commit: bool = True,
+        start: Start | None = None,
+        offset_reset: str = "nearest",
+        strategy: str | None = None,
+    ) -> AsyncPullConsumer:
+        """Lite pull: a block in which the program asks for messages itself, by `poll`.
+
+        `subscribe` shares queues with the group's other members, `assign` reads chosen ones. See
+        `AsyncPullConsumer`; the options are those of `Worker.assigned_consumer`.
+        """
+        options = {"start": start, "offset_reset": offset_reset, "strategy": strategy}
+        return AsyncPullConsumer(self._running, group, auto_commit, options)
 
     # --- the rest
 

@@ -10,6 +10,8 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
+from curlew_client.assigned.options import Start
+from curlew_client.assigned.pull_consumer import PullConsumer
 from curlew_client.async_client import batch_results
 from curlew_client.blocking.admin import Admin
 from curlew_client.blocking.pool import BlockingPool
@@ -143,6 +145,23 @@ class Client(
         engine, thread = self._with_thread()
         asked = batch_asked(engine, options, max_messages, wait_s)
         return thread.run(asked.receive(lambda decision: thread.run(asked.settle(decision))))
+
+    def pull_consumer(
+        self,
+        *,
+        group: str,
+        auto_commit: bool = True,
+        start: Start | None = None,
+        offset_reset: str = "nearest",
+        strategy: str | None = None,
+    ) -> PullConsumer:
+        """Lite pull: a block in which the program asks for messages itself, by `poll`.
+
+        `subscribe` shares queues with the group's other members, `assign` reads chosen ones. See
+        `PullConsumer`; the options are those of `Worker.assigned_consumer`.
+        """
+        options = {"start": start, "offset_reset": offset_reset, "strategy": strategy}
+        return PullConsumer(self._with_thread, group, auto_commit, options)
 
     @property
     def admin(self) -> Admin:

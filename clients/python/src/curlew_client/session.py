@@ -13,7 +13,7 @@ from collections.abc import Collection
 from typing import Any, Final, Literal
 
 from curlew_client.errors import ClientClosed
-from curlew_client.options import Node, Options, key_of, lines_of, new_client_id, nodes_of
+from curlew_client.options import VERSION, Node, Options, key_of, lines_of, new_client_id, nodes_of
 from curlew_client.producing.fault_table import FaultTable
 from curlew_client.producing.lanes import Lane, Lanes
 from curlew_client.producing.messages import SendRequest
@@ -78,7 +78,8 @@ class Session:
     @property
     def authorization(self) -> dict[str, str]:
         """Headers for requests of other libraries."""
-        return {"authorization": f"Bearer {self._key}"} if self._key else {}
+        named = {"user-agent": f"curlew-client-python/{VERSION}"}
+        return {**named, "authorization": f"Bearer {self._key}"} if self._key else named
 
     def check_usable(self) -> None:
         """Raise `ClientClosed` unless calls are taken."""
@@ -132,6 +133,8 @@ class Session:
     def render_send(self, node: Node, request: SendRequest, lane: Lane | None) -> bytes:
         """The bytes of a send; with numbers if it has a lane."""
         lines = request.lines
+        if ":request" not in request.target:  # which asks, and takes no name
+            lines += f"mq-client-id: {self.client_id}\r\n"
         if lane is not None:
             lines += (
                 f"mq-producer-id: {lane.producer_id}\r\nmq-producer-epoch: {self.lanes.epoch}\r\n"

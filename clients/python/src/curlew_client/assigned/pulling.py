@@ -1,0 +1,287 @@
+"""Lite pull: a program asks for messages itself, and says when it is done with them.
+
+`SharedPulls` reads the queues that a group gives it, over polls; `ChosenPulls` those that the
+program names. Both on an event loop, one call at a time.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from curlew_client.aio.sending import AsyncSender
+from curlew_client.assigned.options import MemberOptions
+from curlew_client.assigned.places import Places
+from curlew_client.assigned.queues import OwnedQueue
+from curlew_client.assigned.records import (
+    DONE,
+    Polled,
+    QueueName,
+    Settle,
+    read_frame,
+    read_poll,
+)
+from curlew_client.assigned.running import LAST_POLLS, POLL_LINES
+from curlew_client.assigned.share import Said, Share
+from curlew_client.consuming.calls import LOG
+from curlew_client.consuming.decisions import Decision
+from curlew_client.errors import (
+    CurlewError,
+    NotFound,
+    OffsetExpired,
+    OffsetOutOfRange,
+    StaleGeneration,
+)
+from curlew_client.session import Session
+from curlew_client.wire.frames import CONTENT_TYPE as FRAME
+from curlew_client.wire.http1 import path_part
+
+HEARTBEAT_S: Final = 8.0
+"""Without a poll of the program for so long, the member says that it lives."""
+
+
+class SharedPulls:
+    """A member of a group, whose queues change with the other members."""
+
+    def __init__(
+        self,
+        session: Session,
+        sender: AsyncSender,
+        options: MemberOptions,
+        took: Callable[[list[Polled], list[dict[str, Any]]], None],
+    ) -> None:
+        """`took` is given what comes again with a poll that nobody waits for."""
+        self._session = session
+        self._sender = sender
+        self._options = options
+        self._took = took
+        self._share = Share(options, session.client_id[-127:])
+        self._target = f"/v1/groups/{path_part(options.group)}/members:poll?body=base64"
+        self._turn = asyncio.Lock()
+        self._beat = asyncio.get_running_loop().create_task(self._beat_on())
+
+    @property
+    def queues(self) -> Mapping[QueueName, OwnedQueue]:
+        """Those that are the member's now."""
+        return self._share.queues
+
+    async def read(
+        self, count: int, wait_s: float, paused: Collection[QueueName], settle: Settle
+    ) -> tuple[list[Polled], list[dict[str, Any]]]:
+        """Messages that are there, or come in time, and documents of retries."""
+        async with self._turn:
+            return await self._poll(count, wait_s, paused, settle)
+
+    async def _poll(
+        self, count: int, wait_s: float, paused: Collection[QueueName], settle: Settle
+    ) -> tuple[list[Polled], list[dict[str, Any]]]:
+        self._share.paused = set(paused)
+        unread = [*self._share.unread(2**62)]
+        body, said = self._share.poll(count, wait_s, unread)
+        try:
+            shown, found = await self._ask(body, said, wait_s, settle)
+        except StaleGeneration:
+            self._share.lose()
+            return [], []
+        news = self._share.hear(shown, found, said)
+        for text in news.warnings:
+            LOG.warning("group %s: %s", self._options.group, text)
+        for message in news.refused:
+            message.owner.again(message)
+        messages = [message for _, some in news.messages for message in some]
+        for message in messages:
+            message.has_begun = True
+        return [*news.refused, *messages], shown["retries"]
+
+    async def _ask(self, body: bytes, said: Said, wait_s: float, settle: Settle) -> Any:
+        try:
+            answer, url = await self._sender.call(
+                "POST",
+                self._target,
+                body,
+                lines=POLL_LINES,
+                timeout_s=wait_s + self._session.timeout_s,
+                is_long=True,
+            )
+            return read_poll(answer, url, settle)
+        except BaseException:
+            self._share.unanswered(said)
+            raise
+
+    def hand_back(self, decision: Decision) -> None:
+        """Let the group's retries have a message, with the next poll."""
+        self._share.hand_back(decision)
+
+    async def say(self) -> None:
+        """Commit and hand back now. Raises what keeps it from that."""
+        async with self._turn:
+            for _ in range(LAST_POLLS):
+                self._share.put_into_effect()
+                if not self._share.has_to_say:
+                    return
+                self._took(*await self._poll(1, 0.0, list(self._share.queues), _nobody))
+
+    async def seek(self, queue: QueueName, offset: int) -> None:
+        """Read on from there."""
+        async with self._turn:
+            old = self._share.queues.get(queue)
+            if old is None:
+                raise ValueError(f"{queue} is not this consumer's; it has {list(self.queues)}")
+            fresh = OwnedQueue(queue, old.since_generation, offset)
+            old.is_dropped, self._share.queues[queue] = True, fresh
+
+    async def _beat_on(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            if self._share.assignment_id is not None and not self._turn.locked():
+                async with self._turn:
+                    with suppress(CurlewError):
+                        self._took(*await self._poll(1, 0.0, list(self._share.queues), _nobody))
+
+    async def close(self) -> None:
+        """Leave the group."""
+        self._beat.cancel()
+        await asyncio.gather(self._beat, return_exceptions=True)
+        if self._share.assignment_id is not None:
+            client_id, group = self._share.client_id, self._options.group
+            await self._sender.call(
+                "DELETE",
+                f"/v1/groups/{path_part(group)}/members/{path_part(client_id)}",
+                timeout_s=self._session.connect_timeout_s,
+            )
+
+
+def _nobody(_decision: Decision) -> None:
+    return None
+
+
+class ChosenPulls:
+    """Queues that the program has named. Nobody else is kept from them."""
+
+    def __init__(
+        self, session: Session, sender: AsyncSender, options: MemberOptions, places: Places
+    ) -> None:
+        self._session = session
+        self._sender = sender
+        self._options = options
+        self._places = places
+        self.queues: dict[QueueName, OwnedQueue] = {}
+
+    async def choose(self, queues: Collection[QueueName]) -> None:
+        """Read these, each from what the group has committed, else from its start."""
+        by_topic: dict[str, dict[int, int]] = {}
+        for topic in {queue.topic for queue in queues}:
+            found = await self._places.at(topic, self._options.start or "earliest")
+            with suppress(NotFound):
+                found |= await self._places.committed(self._options.group, topic)
+            by_topic[topic] = found
+        for queue in queues:
+            if queue.queue_id not in by_topic[queue.topic]:
+                raise ValueError(f"topic {queue.topic!r} has no queue {queue.queue_id}")
+        self.queues = {
+            queue: self.queues.get(queue) or OwnedQueue(queue, 0, by_topic[queue.topic][queue[1]])
+            for queue in queues
+        }
+
+    async def read(
+        self, count: int, wait_s: float, paused: Collection[QueueName], settle: Settle
+    ) -> tuple[list[Polled], list[dict[str, Any]]]:
+        """Messages of the queues that have any; the first that come within `wait_s`."""
+        queues = [queue for name, queue in self.queues.items() if name not in paused]
+        found: list[Polled] = []
+        for queue in queues:
+            if len(found) < count:
+                found += await self._pull(queue, count - len(found), 0.0, settle)
+        if found or wait_s <= 0 or not queues:
+            self._turn(queues)
+            return found, []
+        pulls = [asyncio.ensure_future(self._pull(each, count, wait_s, settle)) for each in queues]
+        try:
+            while pulls and not found:
+                done, _ = await asyncio.wait(pulls, return_when=asyncio.FIRST_COMPLETED)
+                for pull in done:
+                    pulls.remove(pull)
+                    found += pull.result()
+        finally:
+            for pull in pulls:
+                pull.cancel()
+            await asyncio.gather(*pulls, return_exceptions=True)
+        return found, []
+
+    def _turn(self, queues: list[OwnedQueue]) -> None:
+        """Let another queue be the first next time."""
+        if queues:
+            first = queues[0].name
+            self.queues[first] = self.queues.pop(first)
+
+    async def _pull(
+        self, queue: OwnedQueue, count: int, wait_s: float, settle: Settle
+    ) -> list[Polled]:
+        filter_text = self._options.topics.get(queue.name.topic)
+        more = "" if filter_text is None else f"&filter={path_part(filter_text)}"
+        try:
+            answer, _ = await self._sender.call(
+                "GET",
+                f"/v1/topics/{path_part(queue.name.topic)}/queues/{queue.name.queue_id}/messages"
+                f"?offset={queue.next_offset}&max_messages={count}&wait={wait_s:g}{more}",
+                lines=f"accept: {FRAME}\r\n",
+                timeout_s=wait_s + self._session.timeout_s,
+                retries=self._session.options.retries,
+                is_long=True,
+            )
+        except (OffsetExpired, OffsetOutOfRange) as error:
+            self._reset(queue, error)
+            return []
+        headers = answer.headers
+        store_id = headers.get("mq-store-id", "").encode()
+        messages = []
+        if answer.body:
+            messages = read_frame(memoryview(answer.body), queue.name, store_id, settle)
+        queue.next_offset = int(headers["mq-next-offset"])
+        queue.add(messages)
+        return messages
+
+    def _reset(self, queue: OwnedQueue, error: OffsetExpired | OffsetOutOfRange) -> None:
+        if self._options.offset_reset == "fail":
+            raise error
+        low, high = error.fields["min_offset"], error.fields["max_offset"]
+        nearest = min(max(queue.next_offset, low), high)
+        after = {"nearest": nearest, "earliest": low, "latest": high}[self._options.offset_reset]
+        before, queue.next_offset = queue.next_offset, after
+        LOG.warning("%s: %s; it goes on at %d, from %d", queue.name, error, after, before)
+
+    def hand_back(self, decision: Decision) -> None:
+        """Nobody takes it back: only a member's group has retries of it."""
+        raise ValueError(
+            f"{decision.message!r} cannot be handed back by who has chosen its queues; "
+            "subscribe instead, or send it again"
+        )
+
+    async def say(self) -> None:
+        """Commit what is done."""
+        places = {
+            name: queue.commit_offset()
+            for name, queue in self.queues.items()
+            if queue.commit_offset() > queue.committed
+        }
+        await self._places.commit(self._options.group, places)
+        for name, offset in places.items():
+            self.queues[name].committed = offset
+
+    async def seek(self, queue: QueueName, offset: int) -> None:
+        """Read on from there."""
+        if queue not in self.queues:
+            raise ValueError(f"{queue} is not chosen; chosen are {list(self.queues)}")
+        self.queues[queue].is_dropped = True
+        self.queues[queue] = OwnedQueue(queue, 0, offset)
+
+    async def close(self) -> None:
+        """Nothing is to be done."""
+
+
+def all_done(messages: list[Polled]) -> None:
+    """The program is done with messages, but for those about which it has decided otherwise."""
+    for message in messages:
+        if not message.is_settled and message.state != DONE:
+            message.is_settled = True
+            message.owner.done(message)

@@ -36,6 +36,7 @@ from app.runtime.descriptors import TooFewDescriptors, allow_open_files, fitted
 from app.runtime.private_files import keep_new_files_private, make_private_directory
 from app.runtime.secure.secret_files import UnusableSecretFile
 from app.runtime.secure.tls_files import UnusableCertificate
+from app.runtime.secure.tokens import UnusableTokenKeys
 from app.runtime.system_clock import SystemClock
 from app.runtime.version import program_version
 from app.settings_page import settings_page
@@ -59,6 +60,7 @@ _STARTUP_FAILURES: Final = (
     TooFewDescriptors,
     UnusableCertificate,
     UnusableSecretFile,
+    UnusableTokenKeys,
 )
 
 _SWITCHES: Final = ("access_log", "insecure_anonymous", "plaintext")

@@ -77,6 +77,15 @@ class Config:
     tls_key_file: Path | None = None
     tls_client_ca_file: Path | None = None
     """PEM of the authorities whose clients may show a certificate in place of a key."""
+    tls_client_principals: tuple[tuple[str, str], ...] = ()
+    """Names in clients' certificates, and the principals that they are."""
+    oidc_issuer: str = ""
+    """Whose JSON Web Tokens count; with the next two."""
+    oidc_audience: str = ""
+    oidc_jwks_file: Path | None = None
+    oidc_roles_claim: str = "roles"
+    oidc_roles: tuple[tuple[str, str], ...] = ()
+    """Values of that claim, and the roles that they are here."""
     secret_key_file: Path | None = None
     """What signs and encrypts for all nodes; not in the data directory."""
     admin_key_file: Path | None = None
@@ -209,6 +218,19 @@ def _addresses(text: str) -> tuple[str, ...]:
 
 _QUOTA: Final = _number(0, QUOTA_MAX)
 _FILE: Final = Kind(Path, "a path of a file")
+
+
+def _pairs(text: str) -> object:
+    """`left=right` pairs; the last `=` divides."""
+    found = []
+    for each in filter(None, map(str.strip, text.split(","))):
+        left, separator, right = each.rpartition("=")
+        if not separator or not left or not right:
+            raise ValueError(f"{each!r} is no pair; write name=value, separated by commas")
+        found.append((left, right))
+    return tuple(found)
+
+
 _BOOLEAN: Final = Kind(_boolean, "true, false")
 
 _DATABASE_URL: Final = "database_url"
@@ -275,6 +297,20 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "tls_key_file": Setting(_FILE, "Its private key, which nobody but the node's user may read."),
     "tls_client_ca_file": Setting(
         _FILE, "Authorities whose clients may show a certificate where they send no key."
+    ),
+    "tls_client_principals": Setting(
+        Kind(_pairs, "DNS:name=principal, URI:name=principal, …"),
+        "Exact names in clients' certificates, and the principals that they are.",
+    ),
+    "oidc_issuer": Setting(Kind(str, "an address"), "Issuer whose JSON Web Tokens are taken."),
+    "oidc_audience": Setting(Kind(str, "a name"), "Audience that a token has to be for."),
+    "oidc_jwks_file": Setting(
+        _FILE, "Public keys of the issuer (JWKS); read again when replaced. No key is fetched."
+    ),
+    "oidc_roles_claim": Setting(Kind(str, "a name"), "Claim of a token that holds roles."),
+    "oidc_roles": Setting(
+        Kind(_pairs, "value=role, value=role, …"),
+        "Values of that claim, and the roles that they are here. Other values give no role.",
     ),
     "secret_key_file": Setting(
         _FILE,
@@ -403,8 +439,13 @@ def _shown(name: str, text: str) -> str:
 
 def _contradictions(config: Config) -> Iterator[str]:
     """What is wrong with settings that are right one by one."""
+    of_tokens = (config.oidc_issuer, config.oidc_audience, config.oidc_jwks_file)
+    if any(of_tokens) and not all(of_tokens):
+        yield "oidc_issuer, oidc_audience and oidc_jwks_file go together: give all three, or none"
     if (config.tls_cert_file is None) != (config.tls_key_file is None):
         yield "tls_cert_file and tls_key_file go together: give both, or none"
+    elif config.tls_client_principals and config.tls_client_ca_file is None:
+        yield "tls_client_principals needs tls_client_ca_file: who signs those certificates"
     elif config.tls_client_ca_file is not None and not config.has_tls:
         yield "tls_client_ca_file needs tls_cert_file and tls_key_file: there is no TLS without"
     elif not (config.is_local or config.has_tls or config.insecure_anonymous or config.plaintext):

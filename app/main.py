@@ -47,7 +47,12 @@ def create_app(node: Node, connections: Connections | None = None) -> ASGIApp:
         access_log=node.config.access_log,
         trusted_proxies=node.config.trusted_proxies,
         configuration=node.running,
-        credentials=Credentials(node.metadata.principals, node.clock),
+        credentials=Credentials(
+            node.metadata.principals,
+            node.clock,
+            node.tokens,
+            dict(node.config.tls_client_principals),
+        ),
         audit=node.metadata.audit,
         quotas=quotas_of(node),
         failures=None if connections is None else connections.failures,

@@ -42,6 +42,7 @@ from app.runtime.private_files import (
 from app.runtime.secure.secret_files import read_secret, write_secret
 from app.runtime.secure.secret_key import SecretKey
 from app.runtime.secure.tls_files import TlsFiles
+from app.runtime.secure.tokens import TokenSettings, TokenVerifier
 from app.runtime.service import Service
 from app.runtime.system_clock import SystemClock
 from app.store import FOREVER_MS, MessageStore, OsFiles, RetentionPolicy, StoreConfig
@@ -108,6 +109,8 @@ class Node:
         self.metadata = metadata
         self.broker = broker
         self.running = RunningConfig(config, limits, metadata)
+        self.tokens: TokenVerifier | None = None
+        """None: no tokens are taken."""
         self.tls: TlsFiles | None = None
         """None: plain HTTP."""
         self.node_id = store.store_id.hex()
@@ -131,6 +134,7 @@ class Node:
         clock = clock or SystemClock()
         narrow_files(config)
         tls = TlsFiles.of(config.tls_cert_file, config.tls_key_file, config.tls_client_ca_file)
+        tokens = _tokens_of(config, clock)
         secret_key = SecretKey.of(config.secret_key_file)
         hooks = _hooks_of(config)
         async with AsyncExitStack() as stack:
@@ -163,7 +167,7 @@ class Node:
             stack.push_async_callback(broker.stop)
             node = cls(config, limits, clock, store, metadata, broker, stack)
             node.running.listen(node._follow)
-            node.tls = tls
+            node.tls, node.tokens = tls, tokens
             await node._register_if_there_is_room()
             for service in node._services():
                 broker.health.watch(service)
@@ -182,10 +186,8 @@ class Node:
         await self._stack.aclose()
 
     def _services(self) -> list[Service]:
-        tls = self.tls
-        certificate = [] if tls is None else [_certificate_service(tls)]
         return [
-            *certificate,
+            Service("certificate", CERTIFICATE_SECONDS, self._refresh_files),
             self._flushing,
             Service("checkpoint", CHECKPOINT_SECONDS, self._checkpoint),
             Service("retention", RETENTION_SECONDS, self.apply_retention),
@@ -342,6 +344,11 @@ class Node:
                 _LOG.info("audit head %s:%d:%s", head.node, head.seq, head.link.hex())
         except CurlewError as error:
             _LOG.warning("the heads of the audit are not known: %s", error.detail)
+
+    async def _refresh_files(self) -> None:
+        for each in (self.tls, self.tokens):
+            if each is not None:
+                each.refresh()
 
     async def _register_if_there_is_room(self) -> None:
         """Register, on a full disk later: the heartbeat does it, and readers need not wait."""
@@ -507,11 +514,13 @@ def log_cache_note(config: Config) -> str | None:
     )
 
 
-def _certificate_service(tls: TlsFiles) -> Service:
-    async def refresh() -> None:
-        tls.refresh()
-
-    return Service("certificate", CERTIFICATE_SECONDS, refresh)
+def _tokens_of(config: Config, clock: Clock) -> TokenVerifier | None:
+    if config.oidc_jwks_file is None:
+        return None
+    settings = TokenSettings(
+        config.oidc_issuer, config.oidc_audience, config.oidc_roles_claim, dict(config.oidc_roles)
+    )
+    return TokenVerifier(settings, config.oidc_jwks_file, clock.now_ms)
 
 
 def _log_failure(error: CurlewError | None) -> None:

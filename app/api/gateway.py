@@ -301,7 +301,9 @@ class Gateway:
             exchange.caller = STRANGER
             return
         exchange.is_decided = is_open
-        exchange.caller = credentials.check(exchange.headers)
+        exchange.caller = credentials.check(
+            exchange.headers, None if AUTHORIZATION in exchange.headers else exchange.certificate
+        )
 
     def _note_denial(self, exchange: RequestContext, error: CurlewError) -> None:
         if self._audit is not None and isinstance(error, (NotPermitted, Unauthorized)):

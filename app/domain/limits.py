@@ -394,6 +394,15 @@ AUDIT_ENTRIES_MAX = 1_000_000
 """Of one chain, looked at each hour: of more the oldest go before their days are over."""
 DENIALS_MAX = 1_024
 """Denials by who, action and reason that a node adds up until they are written, each 10 seconds."""
+TOKEN_BYTES_MAX = 8 * KIB
+"""A longer JSON Web Token is refused unread."""
+TOKEN_LEEWAY_S = 60
+"""How far the clocks of issuer and node may be apart."""
+TOKEN_ROLES_MAX = 256
+"""Values of the claim of roles that are looked at."""
+TOKEN_SUBJECT_CHARS_MAX = 255
+TOKENS_REMEMBERED_MAX = 4_096
+"""Good tokens that are not checked again."""
 
 QUOTA_ROWS_MAX = 20_000
 """Principals, and as many topics, that a node keeps buckets of: those that were used last."""

@@ -7,13 +7,14 @@ the gateway, which guarantees that every answer carries `MQ-Request-Id`.
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from http import HTTPStatus
 from time import perf_counter
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.rate_limit_headers import quota_headers
 from app.domain.access.caller import OPEN
 from app.domain.access.standing import Standing
 from app.domain.errors import BatchTooLarge, BodyTooLarge, CurlewError, InvalidRequest
+from app.domain.positions import TimestampMs
 from app.store import FilePart
 
 Scope = MutableMapping[str, Any]
@@ -58,6 +59,8 @@ OUR_EXTENSIONS: Final[dict[str, dict[object, object]]] = {
 """In a scope, that the server knows them."""
 OUR_EXTENSIONS_UNDER_TLS: Final[dict[str, dict[object, object]]] = {WHOLE_ANSWER: {}, MUTE: {}}
 """Of an encrypted connection: what goes from files past the transport would go in clear."""
+CERTIFICATE: Final = "curlew.certificate"
+"""Among the extensions of a scope, what the client has shown in its handshake: a `Certificate`."""
 WHOLE_BODY: Final = "curlew.whole_body"
 """In the scope, a body that came with its head. After it is taken out, `receive` gives none."""
 BODY_IN_PLACE: Final = "curlew.body_in_place"
@@ -70,6 +73,14 @@ CONTEXT_KEY: Final = "curlew.request_context"
 
 Gather = Callable[[int, Hold], Awaitable[memoryview]]
 """Given the length; the memory is the caller's to write to."""
+
+
+class Certificate(NamedTuple):
+    """What a client has shown in its handshake, and an authority has signed."""
+
+    names: tuple[str, ...]
+    """All of its names, as `DNS:billing.example`, `URI:spiffe://…`, `email:…`, `IP:…`."""
+    ends_ms: TimestampMs
 
 
 class Admitted(Protocol):
@@ -256,7 +267,7 @@ class RequestContext(Standing):
         self.started = True
         self.status = status
         extensions = self.scope.get("extensions")
-        if extensions is OUR_EXTENSIONS or extensions is OUR_EXTENSIONS_UNDER_TLS:
+        if extensions is OUR_EXTENSIONS or WHOLE_ANSWER in (extensions or ()):
             last: Event = {"type": WHOLE_ANSWER, "status": status, "headers": headers, "body": body}
         else:
             await self.send({"type": "http.response.start", "status": status, "headers": headers})
@@ -283,6 +294,12 @@ class RequestContext(Standing):
         for part in parts[:-1]:
             await self.send({"type": body, "body": part, "more_body": True, AT_ONCE: True})
         await self.send({"type": body, "body": parts[-1], AT_ONCE: True})
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What the client has shown in its handshake."""
+        extensions = self.scope.get("extensions")
+        return None if extensions is None else extensions.get(CERTIFICATE)
 
     @property
     def can_send_files(self) -> bool:

@@ -32,12 +32,12 @@ from app.api.http.errors import HeadersTooLarge, MalformedRequest, RequestTooSlo
 from app.api.http.request_context import (
     BODY_IN_PLACE,
     OUR_EXTENSIONS,
-    OUR_EXTENSIONS_UNDER_TLS,
     ClientGone,
     Hold,
     batch_too_large,
 )
 from app.api.server.body_reader import BodyReader
+from app.api.server.certificates import extensions_of
 from app.api.server.connections import NEVER, Connections
 from app.api.server.cycle import AnswerCycle
 from app.api.server.head import check_head
@@ -115,7 +115,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._address = self.client[0] if self.client else ""
         if self.scheme == "https":
-            self._extensions = OUR_EXTENSIONS_UNDER_TLS
+            self._extensions = extensions_of(transport.get_extra_info("peercert"))
         refusal = self.guard.enter(self, self._address)
         if refusal is not None:
             if self.guard.is_overrun:  # who is told why keeps a descriptor for a while

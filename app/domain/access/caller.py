@@ -40,6 +40,8 @@ class Caller:
     """Of the principal; None: nobody was asked."""
     namespace: str = ""
     """The one that it is bound to; empty: none."""
+    is_of_token: bool = False
+    """Whether its rights stand only in what it showed, and end with it."""
     decided: dict[object, object] | None = None
     """What was decided for it, remembered by who decides; None: nothing is."""
 
@@ -231,6 +233,55 @@ class KeyHolder(Known):
     @override
     def principal(self) -> Principal | None:
         return super().principal if self.is_live else None
+
+
+class Shown(Known):
+    """A principal whose roles stand in what it showed, or that a certificate names; it is one until
+    that ends. Policies about its name count as well."""
+
+    __slots__ = ("_ends_ms", "_now_ms", "_roles", "is_of_token", "namespace")
+
+    def __init__(
+        self,
+        source: KeyringSource,
+        name: str,
+        roles: tuple[str, ...] | None,
+        ends_ms: TimestampMs,
+        now_ms: Callable[[], TimestampMs],
+    ) -> None:
+        """Without `roles` it has those of the principal of that name."""
+        super().__init__(source, name)
+        self._roles = roles
+        self.is_of_token = roles is not None
+        self._ends_ms = ends_ms
+        self._now_ms = now_ms
+        principal = None if roles is not None else source.keyring.principals.get(name)
+        self.namespace = "" if principal is None else principal.namespace
+
+    @property
+    @override
+    def for_later(self) -> Caller:
+        """Of a token, whose roles stand nowhere else, until it ends."""
+        return self if self.is_of_token else Known(self._source, self.name or "")
+
+    @property
+    @override
+    def left_s(self) -> float:
+        return max(self._ends_ms - self._now_ms(), 0) / 1_000
+
+    @property
+    @override
+    def is_live(self) -> bool:
+        return self._ends_ms > self._now_ms()
+
+    @property
+    @override
+    def principal(self) -> Principal | None:
+        if not self.is_live:
+            return None
+        if self._roles is None:
+            return super().principal
+        return Principal(self.name or "", self._roles)
 
 
 OPEN: Final = Caller()

@@ -21,6 +21,7 @@ from app.api.naming.request_namespace import current_namespace, shown, stored
 from app.api.operations.answers import ETAG_HEADER
 from app.api.operations.operation import Action, Answer, Body
 from app.domain.access.actions import Kind
+from app.domain.access.refusals import NotPermitted
 from app.domain.changes.conditions import Changed, Terms
 from app.domain.errors import CurlewError, StateConflict
 from app.domain.schedules import Schedule, missing_schedule
@@ -104,6 +105,11 @@ async def _change(
     topic = named.get("topic")
     if isinstance(topic, str):
         access.require(Action.PUB, Kind.TOPIC, topic)
+    if access.caller.is_of_token:
+        raise NotPermitted(
+            "a schedule fires with rights of a principal of this cluster, and a token has its own",
+            hint="make or change it with an API key",
+        )
 
     def check(present: Schedule | None) -> None:
         if present is not None and not _may(access, present):

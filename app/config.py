@@ -30,6 +30,7 @@ LOG_CACHE_MIB_MIN: Final = 64
 """A few steps of `cache_bound`, so that who reads at the end of the log finds all in memory."""
 LOG_CACHE_MIB_MAX: Final = 2**30
 QUOTA_MAX: Final = 2**40
+POLICY_AGE_MAX: Final = 366 * 86_400
 
 
 class AuthMode(StrEnum):
@@ -70,6 +71,8 @@ class Config:
     insecure_anonymous: bool = False
     """Serve other machines without authentication."""
     auth: AuthMode = AuthMode.AUTO
+    policy_age_max: int = 0
+    """Seconds that a node goes on without hearing of keys and policies; 0: as long as it takes."""
     plaintext: bool = False
     """Serve other machines over plain HTTP: TLS ends before this node."""
     tls_cert_file: Path | None = None
@@ -286,6 +289,11 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         _choice("auto", "required", made=AuthMode),
         "Who needs an API key. auto: everybody, once the first was made (`curlew init`); required: "
         "everybody from the start, for nodes behind a proxy, a tunnel or a sidecar.",
+    ),
+    "policy_age_max": Setting(
+        _number(0, POLICY_AGE_MAX),
+        "Seconds that a node with keys goes on to serve when it cannot ask the metadata database "
+        "for revoked keys and changed policies; then it answers 503. 0: as long as it takes.",
     ),
     "plaintext": Setting(
         _BOOLEAN, "Serve other machines, with keys, over plain HTTP: TLS ends before this node."

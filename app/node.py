@@ -166,6 +166,8 @@ class Node:
             )
             stack.push_async_callback(broker.stop)
             node = cls(config, limits, clock, store, metadata, broker, stack)
+            metadata.principals.age.max_s = config.policy_age_max
+            broker.health.policy_age = metadata.principals.age
             node.running.listen(node._follow)
             node.tls, node.tokens = tls, tokens
             await node._register_if_there_is_room()
@@ -193,6 +195,7 @@ class Node:
             Service("retention", RETENTION_SECONDS, self.apply_retention),
             Service("metadata refresh", REFRESH_SECONDS, self._refresh),
             Service("keys", KEYS_SECONDS, self._refresh_keys),
+            Service("age of keys", KEYS_SECONDS, self._look_at_age),
             Service("last use of keys", LAST_USE_SECONDS, self._write_last_use),
             Service("heartbeat", HEARTBEAT_SECONDS, self._heartbeat),
             Service("denials", DENIALS_SECONDS, self._write_denials),
@@ -317,6 +320,10 @@ class Node:
         if now is not before:
             # Not the first again: `curlew security open` took it back while this node runs.
             remember_version(self.config.data_dir, now.version)
+
+    async def _look_at_age(self) -> None:
+        """Apart from asking the database, which may take as long as it likes."""
+        self.metadata.principals.look_at_age()
 
     async def _write_last_use(self) -> None:
         """Note which keys were shown. Without the database it is not known, and nothing else."""

@@ -14,6 +14,7 @@
 Pure ASGI and no wrapper per call: requests of the data plane go straight to their handlers.
 """
 
+import asyncio
 import itertools
 import logging
 import re
@@ -60,7 +61,7 @@ from app.api.naming.request_namespace import (
     within,
 )
 from app.api.operations.operation import Operation
-from app.api.quotas.failures import Failures
+from app.api.quotas.failures import BEGINNING_SECONDS_MAX, Failures
 from app.api.quotas.quotas import OverQuota, Quotas
 from app.api.telemetry.access_log import log_access
 from app.api.telemetry.callers import address_of
@@ -182,7 +183,11 @@ class Gateway:
             await exchange.mute(error.mute_s)
         elif isinstance(error, Unauthorized) and self._failures is not None:
             client = exchange.scope.get("client")
-            await exchange.mute(self._failures.note(client[0] if client else ""))
+            wait_s = self._failures.note(client[0] if client else "")
+            if wait_s:
+                await in_task()
+                await asyncio.sleep(min(wait_s, BEGINNING_SECONDS_MAX))
+                await exchange.mute(wait_s - BEGINNING_SECONDS_MAX)
 
     def _of_send(self, exchange: RequestContext, error: CurlewError, topic: str) -> CurlewError:
         """Why a send failed, with what is known of the message; counted."""

@@ -173,7 +173,12 @@ class Metadata(broker_ports.Metadata, Protocol):
     ) -> Page[Group]: ...
 
     def list_namespaces(
-        self, *, prefix: str = "", page_size: int = 100, page_token: str | None = None
+        self,
+        *,
+        prefix: str = "",
+        page_size: int = 100,
+        page_token: str | None = None,
+        visible: Visible = every,
     ) -> Page[Namespace]: ...
 
     async def put_namespace(self, name: str, terms: Terms | None = None) -> Changed[Namespace]:

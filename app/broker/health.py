@@ -13,6 +13,7 @@ from app.broker.context import Context
 from app.broker.delays.delay_delivery import DelayDelivery
 from app.broker.progress.offset_cache import OffsetCache
 from app.broker.row_faults import RowFaults
+from app.domain.access.keyring import PolicyAge
 from app.domain.shortages import HINTS, Shortage
 from app.runtime.service import Service
 
@@ -34,6 +35,7 @@ class ConditionCode(StrEnum):
     CLOCK_AHEAD = "CLOCK_AHEAD"
     METADATA_UNAVAILABLE = "METADATA_UNAVAILABLE"
     POLICY_REGRESSED = "POLICY_REGRESSED"
+    POLICY_TOO_OLD = "POLICY_TOO_OLD"
     TIMERS_NOT_READY = "TIMERS_NOT_READY"
     DELIVERY_FAILING = "DELIVERY_FAILING"
     SERVICE_FAILING = "SERVICE_FAILING"
@@ -71,6 +73,8 @@ _HINTS: Final = {
     "retention, and sending works again by itself",
     ConditionCode.POLICY_REGRESSED: "the keys and policies that are known go on, and none is "
     "changed; bring the newer database back, or let this one count with `curlew security accept`",
+    ConditionCode.POLICY_TOO_OLD: "nobody is served until the database answers (policy_age_max): a "
+    "key may have been revoked since; ask another node",
     ConditionCode.STORE_DAMAGED: "requests are served from what is good; the log of the node names "
     "each finding; stop the node and run `curlew store verify`, look at the disk",
     ConditionCode.CLOCK_BEHIND: "store times stand still until the clock has passed them, for "
@@ -97,6 +101,8 @@ class Health:
         """Set by whoever reads the database again and again; None while that works."""
         self.policy_problem: str | None = None
         """Set by whoever reads keys and policies; None while the database is the newest."""
+        self.policy_age: PolicyAge | None = None
+        """Of what is known of keys and policies; None: nobody looks at it."""
         self.is_stopped = False
         self._store = context.store
         self._offset_cache = offset_cache
@@ -124,6 +130,9 @@ class Health:
         if failed is not None:
             detail = f"the store takes no writes: {failed}"
             found.append(_condition(ConditionCode.STORE_FAILED, detail))
+        age = self.policy_age
+        if age is not None and age.is_over:
+            found.append(_condition(ConditionCode.POLICY_TOO_OLD, age.refusal().detail))
         return found
 
     def _shortages(self) -> list[Condition]:

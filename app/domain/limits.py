@@ -388,6 +388,9 @@ KEYS_OF_A_PRINCIPAL_MAX = 2
 """One in use and the one that takes its place."""
 KEY_EXPIRES_MS_MAX = 10 * 366 * 86_400_000
 
+POLICY_FRESH_S = 10
+"""How long nodes go on to change things without hearing of keys and policies."""
+
 AUDIT_TEXT_CHARS_MAX = 4_096
 """Of what an entry of the audit says of a thing before, and after; more is cut."""
 AUDIT_ENTRIES_MAX = 1_000_000

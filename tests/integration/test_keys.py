@@ -110,3 +110,24 @@ def test_other_machines_are_served_with_keys_only(tmp_path: Path) -> None:
     assert "curlew security open" in refused(data_dir, "--host", "0.0.0.0", "--insecure-anonymous")
     with run_node(data_dir, "--host", "0.0.0.0", "--plaintext") as node:
         assert status(node) == 401
+
+
+def test_a_start_with_an_old_copy_of_the_database_is_refused_until_it_is_accepted(
+    tmp_path: Path,
+) -> None:
+    data_dir = tmp_path / "data"
+    admin = made(data_dir, "init")
+    gone = made(data_dir, "key", "create", "ci", "--role", "admin")
+    copy = (data_dir / "metadata.db").read_bytes()
+    made(data_dir, "key", "revoke", "ci")
+    with run_node(data_dir) as node:
+        assert (status(node, admin), status(node, gone)) == (200, 401)
+    for file in data_dir.glob("metadata.db*"):
+        file.unlink()
+    (data_dir / "metadata.db").write_bytes(copy)
+    said = refused(data_dir)
+    assert "POLICY_REGRESSED" in said
+    assert "curlew security accept" in said
+    made(data_dir, "security", "accept")
+    with run_node(data_dir) as node:
+        assert (status(node, admin), status(node, gone)) == (200, 200), "it was accepted"

@@ -1,10 +1,10 @@
 """Who asks: the API key or token of a request, or a certificate. Synchronous; no key is kept.
 
-`Authorization: Bearer <key>`, or Basic with the key as password and any user name, so that
-`curl -u` works; or `Authorization: Bearer <token>`, where tokens of an issuer are taken. A client's
-certificate counts only where no `Authorization` is sent: a bad one is never replaced. Nobody is
-ever asked for Basic: a browser would keep it and send it for any page. Of a key the cost is one
-look-up.
+`Authorization: Bearer <key>`, or Basic with the key as password and any user name, or as user name
+without a password, so that `curl -u` works; or `Authorization: Bearer <token>`, where tokens of an
+issuer are taken. A client's certificate counts only where no `Authorization` is sent: a bad one is
+never replaced. Nobody is ever asked for Basic: a browser would keep it and send it for any page. Of
+a key the cost is one look-up.
 """
 
 import base64
@@ -63,7 +63,7 @@ class Credentials:
     def check(
         self, headers: Mapping[bytes, bytes], certificate: Certificate | None = None
     ) -> Caller:
-        """Who asks, or `Unauthorized`. `certificate` is the connection's."""
+        """Who asks, or `Unauthorized`, or `PolicyTooOld`. `certificate` is the connection's."""
         header = headers.get(AUTHORIZATION)
         if header is None:
             return self._certified(certificate)
@@ -86,14 +86,22 @@ class Credentials:
             holder = self._holders[digest] = KeyHolder(source, digest, found, self.clock.now_ms)
         if holder.expires_ms is not None and holder.expires_ms <= self.clock.now_ms():
             raise _not_known()
+        if source.age.is_over:
+            raise source.age.refusal()
         self._used(holder.key_id)
         return holder
+
+    def _refuse_late(self) -> None:
+        """Raise `PolicyTooOld` when nobody is to be served by what is known."""
+        if self.source.age.is_over:
+            raise self.source.age.refusal()
 
     def _bearer_of(self, tokens: TokenVerifier, text: bytes) -> Caller:
         try:
             token = tokens.verify(text)
         except TokenRefused as error:
             raise Unauthorized(str(error)) from error
+        self._refuse_late()
         ends_ms = TimestampMs(token.expires_ms + TOKEN_LEEWAY_S * 1_000)
         return Shown(self.source, token.subject, token.roles, ends_ms, self.clock.now_ms)
 
@@ -113,6 +121,7 @@ class Credentials:
             raise Unauthorized(
                 "the principal that the client's certificate names is not known here"
             )
+        self._refuse_late()
         return Shown(self.source, name, None, certificate.ends_ms, self.clock.now_ms)
 
 
@@ -131,8 +140,8 @@ def _key_in(header: bytes) -> bytes | None:
         return rest.strip()
     if scheme.lower() == b"basic" and len(header) <= _HEADER_BYTES_MAX:
         try:
-            _, colon, password = base64.b64decode(rest.strip(), validate=True).partition(b":")
+            user, colon, password = base64.b64decode(rest.strip(), validate=True).partition(b":")
         except binascii.Error:
             return None
-        return password if colon else None
+        return (password or user) if colon else None
     return None

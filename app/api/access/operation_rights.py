@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from app.api.operations.operation import Operation
 from app.domain.access.actions import CLUSTER, Action, Kind
 from app.domain.access.caller import Caller, not_permitted, target_of
-from app.domain.access.standing import Requirement, Standing
+from app.domain.access.standing import CHANGING, Requirement, Standing, refuse_stale
 from app.domain.limits import DECISIONS_MAX
 
 _KIND_OF_NAME: Final = {
@@ -32,6 +32,8 @@ class PathNeed(NamedTuple):
     kind: Kind
     place: int
     """Of the name in the path; -1: none, it is on the cluster."""
+    instead: Action | None = None
+    """An action that is enough as well."""
 
 
 class PathNeeds(NamedTuple):
@@ -42,6 +44,8 @@ class PathNeeds(NamedTuple):
     """Things that are made on first use."""
     is_whole: bool
     """Nothing else has to be asked before it can succeed."""
+    changes: bool
+    """It waits while the database is away."""
 
 
 class _Decision(NamedTuple):
@@ -52,6 +56,7 @@ class _Decision(NamedTuple):
     """What the caller may not make, and would."""
     is_whole: bool
     """Nothing else has to be asked."""
+    changes: bool
 
 
 def path_needs_of(operation: Operation) -> PathNeeds:
@@ -69,11 +74,13 @@ def path_needs_of(operation: Operation) -> PathNeeds:
         if resource == "cluster":
             needs.append(PathNeed(action, Kind.CLUSTER, -1))
         elif resource in Kind.__members__.values() and Kind(resource) in places:
-            needs.append(PathNeed(action, Kind(resource), places[Kind(resource)]))
+            place = places[Kind(resource)]
+            needs.append(PathNeed(action, Kind(resource), place, operation.instead.get(resource)))
         else:
             is_whole = False
     makes = tuple((Kind(each), places[Kind(each)]) for each in operation.makes)
-    return PathNeeds(tuple(needs), makes, is_whole)
+    changes = operation.method != "GET" and not CHANGING.isdisjoint(operation.needs.values())
+    return PathNeeds(tuple(needs), makes, is_whole, changes)
 
 
 class OperationRights:
@@ -106,7 +113,9 @@ class OperationRights:
             found = self._decide(caller, operation, names)
             self._remember(decided, (operation, names), found)
         assert isinstance(found, _Decision), "nobody else remembers there"
-        granted, must_exist, is_whole = found
+        granted, must_exist, is_whole, changes = found
+        if changes:
+            refuse_stale(caller)
         if must_exist:
             self._check_existing(caller, must_exist)
         standing.granted = granted
@@ -140,7 +149,7 @@ class OperationRights:
         granted: list[Requirement] = []
         must_exist: list[Requirement] = []
         made = dict(path.makes)
-        for action, kind, place in path.needs:
+        for action, kind, place, instead in path.needs:
             if place < 0:
                 if not caller.decide(action, CLUSTER).is_allowed:
                     raise not_permitted(caller.name, action, CLUSTER)
@@ -152,12 +161,15 @@ class OperationRights:
                 if not caller.may(Action.CREATE, kind, name):
                     caller.require(action, kind, name)
                 continue
+            if instead is not None and caller.may(instead, kind, name):
+                granted.append(Requirement(instead, kind, name))
+                continue
             caller.require(action, kind, name)
             granted.append(Requirement(action, kind, name))
             is_made = kind in made and self._is_made_by_use(kind)
             if is_made and not caller.may(Action.CREATE, kind, name):
                 must_exist.append(Requirement(Action.CREATE, kind, name))
-        return _Decision(tuple(granted), tuple(must_exist), path.is_whole)
+        return _Decision(tuple(granted), tuple(must_exist), path.is_whole, path.changes)
 
     def _check_existing(self, caller: Caller, must_exist: tuple[Requirement, ...]) -> None:
         for action, kind, name in must_exist:

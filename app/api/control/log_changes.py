@@ -7,9 +7,9 @@ write nothing, nor does what is refused for want of rights: denials are added up
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Final
+from typing import Annotated, Final
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 from pydantic import TypeAdapter, ValidationError
 
 from app.api.control.dependencies import Services, sent_body_of
@@ -20,6 +20,7 @@ IN_THE_LOG: Final[Mapping[str, str]] = {
     "commit_group_offsets": "UPDATE",
     "delete_group_offsets": "DELETE",
     "delete_member": "DELETE",
+    "delete_producer": "DELETE",
     "delete_snapshot": "DELETE",
     "deliver_scheduled_message": "UPDATE",
     "move_scheduled_message": "UPDATE",
@@ -34,8 +35,9 @@ IN_THE_LOG: Final[Mapping[str, str]] = {
     "seal_producer": "UPDATE",
 }
 """Operation → action."""
-_ONLY_FORCED: Final = frozenset({"commit_group_offsets"})
-"""What clients do all the time, unless they force it."""
+_BEGIN_THEMSELVES: Final = frozenset({"cancel_operation", "commit_group_offsets", "seal_producer"})
+"""Whose rights are on what an id or the body names, or which clients do all the time unless they
+force it: their handlers say when all is permitted (`WithBeginning`)."""
 
 _TRUTH: Final = TypeAdapter(bool)
 
@@ -50,9 +52,7 @@ def audited(operation_id: str, serve: Serve, *, has_body: bool) -> Serve:
 
     async def noted(request: Request) -> Response:
         query = request.query_params
-        is_forced = truth(query.get("force", "false")) is True
-        is_try = truth(query.get("dry_run", "false")) is not False
-        if is_try or (operation_id in _ONLY_FORCED and not is_forced):
+        if truth(query.get("dry_run", "false")) is not False:
             return await serve(request)
         services: Services = request.app.state.services
         async with AsyncExitStack() as stack:
@@ -60,6 +60,7 @@ def audited(operation_id: str, serve: Serve, *, has_body: bool) -> Serve:
             resource = resource_of(request.scope["path_params"])
             around = services.metadata.audit.around(action, resource, said)
             intent = request.state.intent = _Intent(stack, around, has_body=has_body)
+            intent.begins_itself = operation_id in _BEGIN_THEMSELVES
             answer = await serve(request)
             intent.outcome["operation"] = operation_id
             intent.outcome["status"] = answer.status_code
@@ -84,11 +85,31 @@ class _Intent:
         self._stack = stack
         self._around = around
         self.has_body = has_body
+        self.begins_itself = False
+        """Not when the request is read, but when its handler says so."""
         self.outcome: dict[str, object] = {}
 
+    async def begins(self) -> None:
+        """All is permitted, and nothing is done yet. Raises `MetadataUnavailable`: then nothing may
+        be done."""
+        self.outcome = await self._stack.enter_async_context(self._around)
+
     async def write(self, sent: object) -> None:
-        if not (isinstance(sent, dict) and sent.get("dry_run") is True):
-            self.outcome = await self._stack.enter_async_context(self._around)
+        if not self.begins_itself and not (isinstance(sent, dict) and sent.get("dry_run") is True):
+            await self.begins()
+
+
+async def begins_of(request: Request) -> Callable[[], Awaitable[None]]:
+    """How a handler says that all is permitted."""
+    intent: _Intent | None = getattr(request.state, "intent", None)
+    return _nothing if intent is None else intent.begins
+
+
+WithBeginning = Annotated[Callable[[], Awaitable[None]], Depends(begins_of)]
+
+
+async def _nothing() -> None:
+    pass
 
 
 def truth(text: str) -> bool | None:

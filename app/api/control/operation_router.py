@@ -17,6 +17,7 @@ from app.api.operations.operation import Action, Answer, Body, Json, Operation, 
 
 _Handler = TypeVar("_Handler", bound=Callable[..., Awaitable[object]])
 
+_NO_ACTIONS: Final[Mapping[Resource, Action]] = {}
 _NO_ANSWERS: Final[Mapping[int, Answer]] = {}
 
 
@@ -54,6 +55,7 @@ class OperationRouter(APIRouter):
         summary: str,
         *,
         needs: Mapping[Resource, Action],
+        instead: Mapping[Resource, Action] = _NO_ACTIONS,
         makes: tuple[Resource, ...] = (),
         is_open: bool = False,
         status: int = 200,
@@ -73,6 +75,7 @@ class OperationRouter(APIRouter):
                 route=route,
                 summary=summary,
                 needs=needs,
+                instead=instead,
                 makes=makes,
                 is_open=is_open,
                 tag=self.tag,

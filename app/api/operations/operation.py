@@ -2,7 +2,7 @@
 
 The router of the data plane, the routes of the control plane and the OpenAPI document are made from
 it. An operation that does not say what it `needs` cannot be made, so that no program starts with
-one; the document shows it. No request is decided by it yet: all principals are administrators.
+one; each request is decided by it (`api.access`), and the document shows it.
 """
 
 import re
@@ -93,6 +93,8 @@ class Operation:
     summary: str
     needs: Mapping[Resource, Action]
     """What the caller has to be permitted. `UPDATE` of what does not exist yet is `CREATE`."""
+    instead: Mapping[Resource, Action] = field(default_factory=dict)
+    """Actions that are enough in place of those in `needs`."""
     makes: tuple[Resource, ...] = ()
     """What comes into being when it is named for the first time, which needs `CREATE` of it."""
     is_open: bool = False
@@ -151,6 +153,8 @@ class Operation:
 def permissions_of(operation: Operation) -> Json:
     """What the document says of the actions that an operation takes, by resource."""
     said: Json = {"x-curlew-action": {name: str(each) for name, each in operation.needs.items()}}
+    if operation.instead:
+        said["x-curlew-instead"] = {name: str(each) for name, each in operation.instead.items()}
     if operation.makes:
         said["x-curlew-makes"] = list(operation.makes)
     return said

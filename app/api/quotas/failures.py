@@ -1,9 +1,11 @@
 """Who fails to show a credential, by address: bounded, and slowed down without a lock-out.
 
-A wrong key costs next to nothing, and whoever sends many takes the time of everybody else. Beyond
-`FAILURES_PER_SECOND` of an address the connection that has sent one is not read for a while, and
-what is new from there begins a little later. A connection that shows a right key is not slowed,
-also from the same address: nobody can lock an administrator out. Event loop only.
+A wrong key costs next to nothing, and cannot be guessed; but whoever sends many takes the time of
+everybody else. Beyond `FAILURES_PER_SECOND` of an address the answer to a wrong key is held back
+for a moment, and then its connection is not read for a while. A right key is never slowed, also
+from the same address, on old connections and new ones: nobody can lock an administrator out. Of
+handshakes that come to nothing nobody can know who begins the next one: beyond
+`HANDSHAKES_FAILED_PER_SECOND` those of the address begin a little later. Event loop only.
 """
 
 from collections.abc import Callable
@@ -12,9 +14,11 @@ from typing import Final
 from app.domain.limits import FAILING_ADDRESSES_MAX
 from app.domain.quotas.bucket_table import BucketTable
 
-FAILURES_PER_SECOND: Final = 10
+FAILURES_PER_SECOND: Final = 1_000
+"""Two percent of a processor."""
+HANDSHAKES_FAILED_PER_SECOND: Final = 10
 BEGINNING_SECONDS_MAX: Final = 1.0
-"""How much later a new connection, or its handshake, begins."""
+"""How much later a handshake begins, or a wrong key is answered."""
 
 
 class Failures:

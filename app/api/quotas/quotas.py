@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
-from app.api.http.request_context import Event, RequestContext, Send
+from app.api.http.request_context import WHOLE_BODY, Event, Receive, RequestContext, Send
 from app.domain.errors import TooManyRequests
 from app.domain.limits import QUOTA_ROWS_MAX
 from app.domain.quotas.bucket_table import BucketTable, DebtBucket
@@ -22,6 +22,7 @@ _REQUESTS: Final[QuotaUnit] = "requests"
 _BYTES: Final[QuotaUnit] = "content-bytes"
 _AT_A_TIME: Final[QuotaUnit] = "concurrent-requests"
 _CONTENT_LENGTH: Final = b"content-length"
+_TRANSFER_ENCODING: Final = b"transfer-encoding"
 _CLIENTS_HINT: Final = "send at a lower rate, or more in one request; Retry-After says when"
 
 
@@ -61,8 +62,11 @@ class _Rates:
             if rate
         ]
 
-    def admit(self, name: str, size: int, now_s: float) -> list[DebtBucket]:
-        """Take what is known now; the buckets for the bytes of the answer. Raises `OverQuota`."""
+    def admit(
+        self, name: str, size: int, now_s: float
+    ) -> tuple[list[DebtBucket], list[DebtBucket]]:
+        """Take what is known now; the buckets for bytes that come later, and for those of the
+        answer. Raises `OverQuota`."""
         found = [(label, unit, table.bucket(name, now_s)) for label, unit, table in self._tables]
         for label, unit, bucket in found:
             wait_s = bucket.wait_s(now_s)
@@ -73,7 +77,10 @@ class _Rates:
         for label, unit, bucket in found:
             if not label.endswith("-out"):
                 bucket.spend(1 if unit is _REQUESTS else size, now_s)
-        return [bucket for label, _, bucket in found if label.endswith("-out")]
+        return (
+            [bucket for label, _, bucket in found if label.endswith("-in")],
+            [bucket for label, _, bucket in found if label.endswith("-out")],
+        )
 
     def _refusal(
         self, name: str, label: str, unit: QuotaUnit, rate: float, wait_s: float
@@ -120,6 +127,21 @@ class Admission:
         return count_and_send
 
 
+def _counting_receive(
+    receive: Receive, buckets: list[DebtBucket], now_s: Callable[[], float]
+) -> Receive:
+    """A `receive` that takes what comes from the buckets."""
+
+    async def receive_and_count() -> Event:
+        event = await receive()
+        size, at_s = len(event.get("body", b"")), now_s()
+        for bucket in buckets:
+            bucket.spend(size, at_s)
+        return event
+
+    return receive_and_count
+
+
 class Quotas:
     """Of one node. The composition root makes one only when a quota is set."""
 
@@ -147,11 +169,15 @@ class Quotas:
         size = _size_of(exchange)
         if principal is not None:
             self._refuse_more(principal)
+        later: list[DebtBucket] = []
         buckets: list[DebtBucket] = []
-        if principal is not None:
-            buckets += self._principals.admit(principal, size, now_s)
-        if topic is not None:
-            buckets += self._topics.admit(topic, size, now_s)
+        for rates, name in ((self._principals, principal), (self._topics, topic)):
+            if name is not None:
+                for_body, for_answer = rates.admit(name, size, now_s)
+                later += for_body
+                buckets += for_answer
+        if later and _TRANSFER_ENCODING in exchange.headers and not size:
+            exchange.receive = _counting_receive(exchange.receive, later, self._now_s)
         admission = Admission(buckets, self._enter(principal), self._now_s)
         exchange.send = admission.counting(exchange.send)
         exchange.admission = admission
@@ -181,9 +207,11 @@ class Quotas:
 
 
 def _size_of(exchange: RequestContext) -> int:
-    """Bytes of the body as announced; one that comes in chunks is counted as nothing."""
+    """Bytes of the body, as announced or as there; of one that comes in chunks nothing yet."""
     given = exchange.headers.get(_CONTENT_LENGTH)
-    return int(given) if given is not None and given.isdigit() else 0
+    if given is not None:
+        return int(given) if given.isdigit() else 0
+    return len(exchange.scope.get(WHOLE_BODY, b""))
 
 
 def _nothing() -> None:

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from app.api.http.errors import TooManyConnections
 from app.api.http.memory_budget import MemoryBudget
-from app.api.quotas.failures import Failures
+from app.api.quotas.failures import HANDSHAKES_FAILED_PER_SECOND, Failures
 from app.api.server.file_sending import FileAnswers
 from app.domain.errors import CurlewError
 from app.domain.limits import Limits
@@ -46,7 +46,8 @@ class Connections:
         self.late_count = 0
         self.handshakes_failed_count = 0
         self.failures = Failures(time.monotonic)
-        """Wrong keys, and handshakes that came to nothing."""
+        """Wrong keys."""
+        self.failed_handshakes = Failures(time.monotonic, HANDSHAKES_FAILED_PER_SECOND)
         self.file_answers = FileAnswers(limits.file_answers_max)
         self._open: set[Connection] = set()
         self._handshakes_count = 0

@@ -124,10 +124,6 @@ class HttpProtocol(HttpToolsProtocol):
                 self._say_last(refusal)
             return
         self._enter(_IDLE, self.guard.limits.first_byte_ms_max)
-        delay_s = self.guard.failures.delay_s(self._address)
-        if delay_s:  # uvloop begins to read after this
-            self.loop.call_soon(self.flow.pause_reading)
-            self.loop.call_later(delay_s, self.flow.resume_reading)
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:

@@ -118,7 +118,7 @@ class TlsListener:
         """Encrypt the connection; the served protocol has it from then on."""
         connections = self._connections
         with connections.handshake(address) as is_over:
-            delay_s = connections.failures.delay_s(address)
+            delay_s = connections.failed_handshakes.delay_s(address)
             if delay_s:
                 await asyncio.sleep(delay_s)
             try:
@@ -132,5 +132,5 @@ class TlsListener:
             except OSError as error:  # TLS errors and time-outs are such
                 _log.debug("no TLS with %s: %s", address, error)
                 connections.handshakes_failed_count += 1
-                connections.failures.note(address)
+                connections.failed_handshakes.note(address)
                 connection.close()

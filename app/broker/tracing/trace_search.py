@@ -59,6 +59,8 @@ class TraceQuery:
     kind: TraceKind | None = None
     is_ours: Callable[[str], bool] | None = None
     """Whether a topic, or the group of a retry, may be seen."""
+    sees_topic: Callable[[str], bool] | None = None
+    """Whether what happened to messages of a topic may be seen."""
     sees: Callable[[Note], bool] | None = None
     """Whether a note may be seen."""
 
@@ -78,7 +80,16 @@ class TraceQuery:
         group = name.removeprefix(RETRY_PREFIX).partition("+")[0]
         if topic is not None:
             return name in {topic, retry_topic(group, topic)}
-        return self.is_ours is None or self.is_ours(group)
+        if self.is_ours is not None and not self.is_ours(group):
+            return False
+        return self.sees_topic is None or self._sees(name, group)
+
+    def _sees(self, name: str, group: str) -> bool:
+        """A retry's name has its group, then its topic, of which a long one is cut."""
+        assert self.sees_topic is not None
+        if name != group:
+            name = name.removeprefix(RETRY_PREFIX).removeprefix(f"{group}+").partition("+")[0]
+        return self.sees_topic(name)
 
 
 @dataclass(frozen=True, slots=True)

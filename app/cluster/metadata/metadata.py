@@ -355,12 +355,18 @@ class Metadata:
         return view
 
     def list_namespaces(
-        self, *, prefix: str = "", page_size: int = 100, page_token: str | None = None
+        self,
+        *,
+        prefix: str = "",
+        page_size: int = 100,
+        page_token: str | None = None,
+        visible: Visible = every,
     ) -> Page[NamespaceView]:
         """Namespaces by name, from the snapshot; the default one has no row."""
         size_max = self._limits.page_size_max
         wanted = Wanted("", prefix)
-        return page_of(self.snapshot.namespaces, wanted, page_size, page_token, size_max)
+        known = self.snapshot.namespaces
+        return page_of(known, wanted, page_size, page_token, size_max, visible)
 
     # Committed offsets
 

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from app.domain.access.actions import CLUSTER, Action, Kind, Target
 from app.domain.access.evaluator import UNMENTIONED, Decision, Principal
-from app.domain.access.keyring import Keyring, KnownKey
+from app.domain.access.keyring import Keyring, KnownKey, PolicyAge
 from app.domain.access.refusals import NotPermitted
 from app.domain.names import split_name
 from app.domain.positions import TimestampMs
@@ -23,6 +23,8 @@ class KeyringSource(Protocol):
 
     @property
     def keyring(self) -> Keyring: ...
+    @property
+    def age(self) -> PolicyAge: ...
     @property
     def waiting(self) -> set[Callable[[], object]]: ...
 
@@ -66,6 +68,11 @@ class Caller:
         return None
 
     @property
+    def age(self) -> PolicyAge | None:
+        """How old that is; None: nothing has to be known."""
+        return None
+
+    @property
     def waiting(self) -> set[Callable[[], object]] | None:
         """What is called when something has changed in who may do what; None: nothing does."""
         return None
@@ -84,6 +91,11 @@ class Caller:
     def may(self, action: Action, kind: Kind, name: str) -> bool:
         """Whether it may now."""
         return self.decide(action, target_of(kind, name)).is_allowed
+
+    def reaches(self, namespace: str) -> bool:
+        """Whether it may do anything in the namespace, so that it may know of it."""
+        del namespace
+        return True
 
     def may_run(self, action: Action) -> bool:
         """Whether it may do that to the cluster."""
@@ -139,6 +151,10 @@ class Stranger(Caller):
         del action, target
         return UNMENTIONED
 
+    @override
+    def reaches(self, namespace: str) -> bool:
+        return False
+
 
 class Known(Caller):
     """A principal of which the node knows: what it may is what policies say at the moment."""
@@ -149,6 +165,11 @@ class Known(Caller):
         self._source = source
         self.name = name
         self.decided = {}
+
+    @property
+    @override
+    def age(self) -> PolicyAge:
+        return self._source.age
 
     @property
     @override
@@ -171,6 +192,15 @@ class Known(Caller):
         if principal is None:
             return UNMENTIONED
         return self._source.keyring.evaluator.decide(principal, action, target)
+
+    @override
+    def reaches(self, namespace: str) -> bool:
+        principal = self.principal
+        if principal is None:
+            return False
+        evaluator = self._source.keyring.evaluator
+        sees_all = evaluator.decide(principal, Action.GET, CLUSTER).is_allowed
+        return sees_all or evaluator.reaches(principal, namespace)
 
     @override
     def require_all_that_begin(self, action: Action, kind: Kind, name: str) -> None:

@@ -97,6 +97,21 @@ class _Rules:
                 if pattern.matches(target.kind, target.name):
                     yield policy
 
+    def allow_in(self, namespace: str) -> bool:
+        """Whether one of them allows something in the namespace."""
+        near = namespace, EVERY_NAMESPACE
+        return any(
+            policy.effect is Effect.ALLOW
+            for (*_, where, _name), policies in self.literal.items()
+            if where in near
+            for policy in policies
+        ) or any(
+            policy.effect is Effect.ALLOW
+            for (_, kind, where), found in self.wide.items()
+            if where in near and kind is not Kind.CLUSTER
+            for _, policy in found
+        )
+
     def meeting(self, action: Action, target: Target) -> Iterable[tuple[bool, Policy]]:
         """Policies about some name that begins as `target` does, and whether about all of them."""
         for (wanted, kind, namespace, name), policies in self.literal.items():
@@ -146,6 +161,12 @@ class Evaluator:
                     return False
                 is_allowed = is_allowed or is_whole
         return is_allowed
+
+    def reaches(self, principal: Principal, namespace: str) -> bool:
+        """Whether it may do anything in the namespace."""
+        if principal.is_disabled or principal.namespace not in ("", namespace):
+            return False
+        return any(rules.allow_in(namespace) for rules in self._rules_of(principal))
 
     def _rules_of(self, principal: Principal) -> Iterable[_Rules]:
         by_role = self._by_role.get(principal)

@@ -1,6 +1,6 @@
 """Errors of who may do what. Codes and texts as in `domain.errors`; the tree is one."""
 
-from app.domain.errors import CurlewError, NotFound, StateConflict
+from app.domain.errors import CurlewError, NotFound, StateConflict, TryAgain
 
 
 class NotPermitted(CurlewError):
@@ -43,3 +43,10 @@ class PolicyRegressed(StateConflict):
 
     code = "POLICY_REGRESSED"
     title = "The database is an older copy"
+
+
+class PolicyTooOld(TryAgain):
+    """What the node knows of keys and policies is too old to decide by: the database is away."""
+
+    code = "POLICY_TOO_OLD"
+    title = "Keys and policies are not known well enough"

@@ -24,6 +24,17 @@ def every(name: str) -> bool:
     return True
 
 
+CHANGING: Final = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE, Action.ADMIN})
+"""What waits while the database is away."""
+
+
+def refuse_stale(caller: Caller) -> None:
+    """Raise `PolicyTooOld` when nothing is to be changed by what is known."""
+    age = caller.age
+    if age is not None and age.is_stale:
+        raise age.refusal_of_change()
+
+
 class Requirement(NamedTuple):
     """An action on a thing of a stored name."""
 
@@ -45,9 +56,12 @@ class Standing:
         self._seen: Keyring | None = None
 
     def require(self, action: Action, kind: Kind, name: str) -> None:
-        """Raise `NotPermitted` unless the caller may."""
+        """Raise `NotPermitted` unless the caller may; `PolicyTooOld` for a change by what was known
+        long ago."""
         self.is_decided = True
         self.caller.require(action, kind, name)
+        if action in CHANGING:
+            refuse_stale(self.caller)
         self.granted += (Requirement(action, kind, name),)
 
     def require_each(self, action: Action, kind: Kind, names: Iterable[str]) -> None:
@@ -100,6 +114,9 @@ class Standing:
         caller = self.caller
         if not caller.is_live:
             return _ENDED if caller.name is None else _gone()
+        age = caller.age
+        if age is not None and age.is_over:
+            return age.refusal()
         keyring = caller.keyring
         if keyring is self._seen:
             return None

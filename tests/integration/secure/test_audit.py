@@ -96,6 +96,52 @@ async def test_what_happens_in_the_log_has_its_intent_before(http: httpx.AsyncCl
     assert found[0]["after"]["operation"] == "reset_group_offsets"
 
 
+async def test_nothing_is_written_for_who_may_not(server: Served, http: httpx.AsyncClient) -> None:
+    await http.put("/v1/groups/billing", json={})
+    principals = server.node.metadata.principals
+    admin = (await principals.make_first()).text
+    await principals.create("nobody", PrincipalSettings(), None)
+    key = (await principals.rotate("nobody", None)).text
+    await principals.refresh()
+    asked: list[tuple[str, str, object]] = [
+        ("POST", "/v1/groups/billing/offsets/orders:reset", {"to": "earliest"}),
+        ("PUT", "/v1/groups/billing/offsets/orders", {"offsets": [], "force": True}),
+        ("POST", "/v1/operations/redrive-1-1:cancel", None),
+        ("POST", "/v1/producers:seal", {"producer": "job", "epoch": 1}),
+        ("DELETE", "/v1/producers/job", None),
+    ]
+    headers = {"authorization": f"Bearer {key}"}
+    for method, path, body in asked:
+        answer = await http.request(method, path, json=body, headers=headers)
+        assert answer.status_code in {403, 404}, answer.text
+    http.headers["authorization"] = f"Bearer {admin}"
+    assert await entries(http, principal="nobody") == []
+    done = await http.post("/v1/producers:seal", json={"producer": "job", "epoch": 1})
+    assert done.status_code == 200
+    assert (await http.delete("/v1/producers/job")).status_code == 204
+    found = await entries(http, principal="admin")
+    assert [(each["outcome"], each["action"]) for each in found] == [
+        *(("intended", "UPDATE"), ("done", "UPDATE")),
+        *(("intended", "DELETE"), ("done", "DELETE")),
+    ]
+
+
+@pytest.mark.parametrize("place", ["query", "body"])
+async def test_a_forced_commit_is_written_and_a_plain_one_is_not(
+    http: httpx.AsyncClient, place: str
+) -> None:
+    await http.put("/v1/topics/orders", json={"queues": 1})
+    await http.put("/v1/groups/billing", json={})
+    path, plain = "/v1/groups/billing/offsets/orders", {"offsets": [{"queue_id": 0, "offset": 0}]}
+    assert (await http.put(path, json=plain)).status_code == 200
+    assert await entries(http, resource="group:billing/*") == []
+    forced = plain | ({"force": True} if place == "body" else {})
+    query = {"force": "true"} if place == "query" else {}
+    assert (await http.put(path, json=forced, params=query)).status_code == 200
+    found = await entries(http, resource="group:billing/*")
+    assert [each["outcome"] for each in found] == ["intended", "done"]
+
+
 async def test_without_the_database_nothing_is_redriven(
     server: Served, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

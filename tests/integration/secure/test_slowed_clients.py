@@ -65,20 +65,25 @@ async def test_it_is_read_again_when_the_time_is_over(
             assert (await gone.answer()).status == 401
 
 
-async def test_what_is_new_from_a_failing_address_begins_later(tmp_path: Path) -> None:
-    async with served_node(tmp_path, Limits()) as server, connected(server) as before:
-        await before.say(HEALTH)
-        assert (await before.answer()).status == 200
+async def test_a_right_key_is_never_slowed_and_a_wrong_one_is_held(tmp_path: Path) -> None:
+    async with served_node(tmp_path, Limits()) as server:
+        principals = server.node.metadata.principals
+        key = (await principals.make_first()).text
+        await principals.refresh()
+        right = WRONG.replace(b"wrong", key.encode())
         failures = server.connections.failures
         while failures.delay_s("127.0.0.1") < 1:
             failures.note("127.0.0.1")
-        async with connected(server) as late:
-            await late.say(HEALTH)
+        async with connected(server) as wrong, connected(server) as before:
+            await wrong.say(WRONG)
             for _ in range(5):
-                await before.say(HEALTH)
+                await before.say(right)
                 assert (await before.answer()).status == 200
-            assert not late.reader._buffer, "it has begun"  # type: ignore[attr-defined]
-            assert (await late.answer()).status == 200
+                async with connected(server) as new:
+                    await new.say(right)
+                    assert (await new.answer()).status == 200
+            assert not wrong.reader._buffer, "it was answered"  # type: ignore[attr-defined]
+            assert (await wrong.answer()).status == 401
 
 
 async def test_a_quota_is_told_and_then_held(tmp_path: Path) -> None:

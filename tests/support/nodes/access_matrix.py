@@ -27,7 +27,7 @@ PRINCIPALS: Final = (*ROLES, "nobody", OWN)
 """One for each role, one without any, and a team that sends and consumes under its own names."""
 
 Rights = tuple[tuple[str, str, str], ...]
-"""Action, kind and name."""
+"""Action, kind and name; `PUB|SUB`: one of both is enough."""
 
 NAMES: Final[Mapping[str, str]] = {
     "topic": "{team}-in",
@@ -261,7 +261,7 @@ FOR_ANYBODY: Final = frozenset(
 LISTS: Final = frozenset(
     {
         *("list_topics", "list_groups", "list_schedules", "list_transactions", "list_operations"),
-        *("get_positions", "get_offsets_of_topics"),
+        *("get_positions", "get_offsets_of_topics", "list_namespaces"),
     }
 )
 """Answered to everybody, without the rows that one may not know of."""
@@ -278,7 +278,10 @@ def may(who: str, action: str, kind: str, name: str) -> bool:
 
 def may_all(who: str, needs: Rights, team: str) -> bool:
     """Whether it may all of them."""
-    return all(may(who, action, kind, name.format(team=team)) for action, kind, name in needs)
+    return all(
+        any(may(who, each, kind, name.format(team=team)) for each in action.split("|"))
+        for action, kind, name in needs
+    )
 
 
 def path_needs(operation: Operation) -> Rights:
@@ -289,7 +292,8 @@ def path_needs(operation: Operation) -> Rights:
         if resource == "cluster":
             needs.append((str(action), "cluster", ""))
         elif names:
-            needs.append((str(action), str(resource), NAMES[names[0]]))
+            either = [str(each) for each in (action, operation.instead.get(resource)) if each]
+            needs.append(("|".join(either), str(resource), NAMES[names[0]]))
     return tuple(needs)
 
 

@@ -19,7 +19,7 @@ from app.api.ports import Metadata
 from app.cluster import Page
 from app.domain.access.audit import Denial
 from app.domain.access.evaluator import Evaluator, Principal
-from app.domain.access.keyring import Keyring, KnownKey
+from app.domain.access.keyring import Keyring, KnownKey, PolicyAge
 from app.domain.access.keys import KEY_ID_BYTES, KEY_SECRET_BYTES, digest_of, make_key
 from app.domain.access.policies import Policy, read_pattern
 from app.domain.access.refusals import PrincipalNotFound
@@ -64,6 +64,7 @@ class Access:
 
     keyring: Keyring = field(default_factory=Keyring)
     waiting: set[Callable[[], object]] = field(default_factory=set)
+    age: PolicyAge = field(default_factory=lambda: PolicyAge(lambda: 0.0))
     used_keys: set[str] = field(default_factory=set)
     denials: list[Denial] = field(default_factory=list)
     expires_ms: dict[str, int] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from app.api.http.request_context import Receive, Scope, Send
 from app.api.ports import Metadata
 from app.broker import Broker
 from app.domain.access.evaluator import Principal
-from app.domain.access.keyring import Keyring, KnownKey
+from app.domain.access.keyring import Keyring, KnownKey, PolicyAge
 from app.domain.access.keys import KEY_ID_BYTES, KEY_SECRET_BYTES, digest_of, make_key
 from app.domain.limits import Limits
 from tests.support.clients.asgi import Answer, call
@@ -36,6 +36,7 @@ class Source:
         ann = Principal("ann", ("admin",))
         keys = {digest_of(KEY): KnownKey("ann", "1", None)}
         self.keyring = Keyring(is_closed, keys, 1, {"ann": ann})
+        self.age = PolicyAge(lambda: 0.0)
         self.waiting: set[Callable[[], object]] = set()
         self.used_keys: set[str] = set()
 

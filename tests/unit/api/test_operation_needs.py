@@ -36,4 +36,6 @@ def test_the_document_shows_what_each_needs() -> None:
     }
     assert shown == declared
     assert shown["send_message"] == ({"topic": Action.PUB}, ["topic"])
+    listing = paths["/v1/topics/{topic}/scheduled"]["get"]
+    assert listing["x-curlew-instead"] == {"topic": Action.SUB}
     assert shown["reset_group_offsets"][0] == {"group": Action.UPDATE, "topic": Action.GET}

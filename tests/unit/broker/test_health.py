@@ -163,6 +163,7 @@ async def test_the_brokers_own_services_are_watched() -> None:
 
 def test_every_code_is_an_obstacle_or_a_trouble() -> None:
     obstacles = {ConditionCode.STARTING, ConditionCode.SHUTTING_DOWN, ConditionCode.STORE_FAILED}
+    obstacles.add(ConditionCode.POLICY_TOO_OLD)
     assert obstacles | set(TROUBLES) == set(ConditionCode)
     assert {code for _, code, _ in TROUBLE_MAKERS} | {ConditionCode.SERVICE_FAILING} == set(
         TROUBLES

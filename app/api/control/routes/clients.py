@@ -92,7 +92,8 @@ async def list_topic_producers(
     needs={"cluster": Action.GET},
 )
 async def get_client(client_id: str, services: WithServices, access: WithAccess) -> ClientDocument:
-    """All groups and topics in which it was seen in the last ten minutes, at this node."""
+    """All groups and topics, of those that the caller may know of, in which it was seen in the last
+    ten minutes, at this node."""
     clients = services.broker.clients
     now_ms, node_id = _now(services)
     consumes = [
@@ -102,13 +103,14 @@ async def get_client(client_id: str, services: WithServices, access: WithAccess)
         )
         for group, rows in sorted(clients.consumers.all().items())
         for key, row in sorted(rows.items())
-        if key[0] == client_id and is_of_request(group)
+        if key[0] == client_id and is_of_request(group) and access.sees_group(group)
     ]
     produces = [
         ProducerDocument.of(row, now_ms, node_id)
         for topic, rows in sorted(clients.producers.all().items())
         for key, row in sorted(rows.items())
         if key[0] == client_id and is_of_request(topic)
+        if access.sees_topic(topic) and _sees_producer(access, row)
     ]
     if not (consumes or produces):
         raise ClientNotFound(

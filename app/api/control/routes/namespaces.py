@@ -6,7 +6,7 @@ from typing import Self
 from fastapi import Response
 from pydantic import Field
 
-from app.api.control.dependencies import Services, WithPageSize, WithServices
+from app.api.control.dependencies import Services, WithAccess, WithPageSize, WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.change_documents import deleted, dry_run_answer
 from app.api.control.schemas.schemas import AnswerModel, DryRunMember
@@ -14,6 +14,7 @@ from app.api.http.conditions import WithTerms, etag_of
 from app.api.operations.answers import ETAG_HEADER
 from app.api.operations.operation import Action, Answer
 from app.api.ports import Namespace
+from app.domain.access.standing import Standing, Visible, every
 from app.domain.cluster_errors import NamespaceNotFound
 from app.domain.names import check_namespace, stored_name
 
@@ -30,12 +31,15 @@ class NamespaceDocument(AnswerModel):
     version: int = Field(description="The cluster's metadata version that made it", examples=[7])
 
     @classmethod
-    def of(cls, namespace: Namespace, services: Services) -> Self:
+    def of(cls, namespace: Namespace, services: Services, access: Standing | None = None) -> Self:
+        """Of the topics and groups that the caller may know of; without `access` of all."""
         snapshot = services.metadata.snapshot
+        sees_topic = every if access is None else access.sees_topic
+        sees_group = every if access is None else access.sees_group
         return cls(
             namespace=namespace.name,
-            topics=_count_in(snapshot.topics, namespace.name),
-            groups=_count_in(snapshot.groups, namespace.name),
+            topics=_count_in(snapshot.topics, namespace.name, sees_topic),
+            groups=_count_in(snapshot.groups, namespace.name, sees_group),
             created_ms=namespace.created_ms,
             version=namespace.version,
         )
@@ -59,9 +63,9 @@ class NamespaceList(AnswerModel):
     )
 
 
-def _count_in(names: Mapping[str, object], namespace: str) -> int:
+def _count_in(names: Mapping[str, object], namespace: str, visible: Visible) -> int:
     start = stored_name(namespace, "")
-    return sum(1 for name in names if name.startswith(start))
+    return sum(1 for name in names if name.startswith(start) and visible(name))
 
 
 @router.serve(
@@ -110,16 +114,25 @@ async def get_namespace(
 @router.serve(
     "GET /v1/namespaces",
     "List namespaces",
-    needs={"cluster": Action.LIST},
+    needs={"service": Action.LIST},
 )
 async def list_namespaces(
-    services: WithServices, page_size: WithPageSize, prefix: str = "", page_token: str | None = None
+    services: WithServices,
+    access: WithAccess,
+    page_size: WithPageSize,
+    prefix: str = "",
+    page_token: str | None = None,
 ) -> NamespaceList:
-    """Namespaces by name, a page at a time."""
+    """Namespaces in which the caller may do anything, by name, a page at a time; with the number of
+    topics and groups that it may know of."""
+    access.for_anybody()
     page = services.metadata.list_namespaces(
-        prefix=prefix, page_size=page_size, page_token=page_token
+        prefix=prefix,
+        page_size=page_size,
+        page_token=page_token,
+        visible=access.caller.reaches,
     )
-    found = [NamespaceDocument.of(each, services) for each in page.items]
+    found = [NamespaceDocument.of(each, services, access) for each in page.items]
     return NamespaceList(namespaces=found, next_page_token=page.next_page_token)
 
 

@@ -1,6 +1,7 @@
 """Work that outlives its request: see how far it is, cancel it."""
 
 from app.api.control.dependencies import Services, WithAccess, WithServices
+from app.api.control.log_changes import WithBeginning
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import AnswerModel, DryRunMember
 from app.api.http.conditions import WithDryRun, is_dry_run
@@ -91,11 +92,16 @@ def _find(services: Services, access: WithAccess, action: Action, operation_id: 
     needs={"operation": Action.UPDATE},
 )
 async def cancel_operation(
-    operation_id: str, services: WithServices, access: WithAccess, dry_run: WithDryRun = None
+    operation_id: str,
+    services: WithServices,
+    access: WithAccess,
+    begins: WithBeginning,
+    dry_run: WithDryRun = None,
 ) -> CancelDocument:
     """Stop after the step in progress; what is done stays done. Cancelling twice is fine."""
     tries = is_dry_run(dry_run)
     operation = _find(services, access, Action.UPDATE, operation_id)
     if not tries:
+        await begins()
         operation.cancel()
     return CancelDocument(**OperationDocument.model_validate(operation).model_dump(), dry_run=tries)

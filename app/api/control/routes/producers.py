@@ -6,6 +6,7 @@ from fastapi import Depends, Response
 from pydantic import Field
 
 from app.api.control.dependencies import WithAccess, WithServices, json_body
+from app.api.control.log_changes import WithBeginning
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.names import ProducerName, TopicName
 from app.api.control.schemas.schemas import INT64_MAX, AnswerModel, Count, RequestModel
@@ -110,12 +111,13 @@ async def get_producer(
     status=204,
     problems=(429, 507),
 )
-async def delete_producer(producer: str, services: WithServices) -> Response:
+async def delete_producer(producer: str, services: WithServices, access: WithAccess) -> Response:
     """It sends no more: its numbers are forgotten, and so are those of every `<producer>:<part>`.
 
     What it sent is stored, and its epoch stays closed: a request of it that is still on its way is
     refused. It may begin again with a higher epoch. Repeating is harmless.
     """
+    access.require_family(Action.PUB, Kind.PRODUCER, producer)
     await services.broker.deduplicator.forget(producer)
     return Response(status_code=204)
 
@@ -171,6 +173,7 @@ async def plan_epoch(
 async def seal_producer(
     services: WithServices,
     access: WithAccess,
+    begins: WithBeginning,
     body: Annotated[SealBody, Depends(json_body(SealBody))],
 ) -> SealDocument:
     """From now on the producer, and every producer `<producer>:<part>`, is refused in this epoch.
@@ -183,5 +186,6 @@ async def seal_producer(
     After the answer all of it is on the disk.
     """
     access.require_family(Action.PUB, Kind.PRODUCER, body.producer)
+    await begins()
     sealed = await services.broker.deduplicator.seal(body.producer, body.epoch, body.messages)
     return SealDocument(producer=body.producer, sealed_epoch=sealed)

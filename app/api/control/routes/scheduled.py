@@ -98,6 +98,7 @@ class ScheduledList(AnswerModel):
     "GET /v1/topics/{topic}/scheduled",
     "Delayed messages of a topic, by delivery time",
     needs={"topic": Action.PUB},
+    instead={"topic": Action.SUB},
 )
 async def list_scheduled_messages(
     topic: str,
@@ -105,7 +106,7 @@ async def list_scheduled_messages(
     page_size: WithPageSize,
     page_token: Annotated[str | None, Query()] = None,
 ) -> ScheduledList:
-    """What waits, the next one first."""
+    """What waits, the next one first; for those that send to the topic, and those that read it."""
     return ScheduledList.of(
         await services.broker.delayed_messages.page(topic, page_size, page_token)
     )

@@ -31,7 +31,7 @@ from app.domain.access.accounts import Account, ListedKey, PrincipalSettings
 from app.domain.access.actions import Action
 from app.domain.access.audit import ChangeLog, Shown
 from app.domain.access.evaluator import Evaluator, Principal
-from app.domain.access.keyring import Keyring, KnownKey
+from app.domain.access.keyring import Keyring, KnownKey, PolicyAge
 from app.domain.access.keys import KEY_ID_BYTES, KEY_SECRET_BYTES, NewKey, digest_of, make_key
 from app.domain.access.refusals import PrincipalNotFound
 from app.domain.access.roles import Role
@@ -64,6 +64,8 @@ class Principals:
         self._limits = limits
         self.keyring = Keyring()
         """What is known now; replaced as a whole. Read by each request, so a plain attribute."""
+        self.age = PolicyAge(changes.clock.monotonic_s)
+        """How long ago it was the database's."""
         self.used_keys: set[str] = set()
         """Ids of the keys that were shown since `write_last_use`; added to by each request."""
         self.waiting: set[Callable[[], object]] = set()
@@ -105,13 +107,16 @@ class Principals:
                 is_empty = not await connection.scalar(select(func.count()).select_from(principals))
                 if not is_empty or self.keyring.version:
                     self._note_regress(version, known)
+                    self.age.renew()  # nothing is revoked there before it counts
                     return
             elif version == self.keyring.version and self._is_loaded:
                 self.regressed_to = None
+                self.age.renew()
                 return
             self.regressed_to = None
             made = await self._read(connection, version, closed_ms is not None)
         self._is_loaded = True
+        self.age.renew()
         if made.version >= self.keyring.version:
             self._show(made)
 
@@ -145,8 +150,22 @@ class Principals:
     def _show(self, keyring: Keyring) -> None:
         self._changes.known_version = max(self._changes.known_version, keyring.version)
         self.keyring = keyring
+        self._tell_waiting()
+
+    def _tell_waiting(self) -> None:
         for look_again in tuple(self.waiting):
             look_again()
+
+    def look_at_age(self) -> None:
+        """End what waits, when what is known has become too old to serve anybody. A service calls
+        it."""
+        if self.age.look(is_closed=self.keyring.is_closed):
+            _LOG.error(
+                "the metadata database has not told of keys for %.0f s: nobody is served until it "
+                "does (policy_age_max)",
+                self.age.seconds,
+            )
+            self._tell_waiting()
 
     # --- principals
 

@@ -10,15 +10,17 @@ from collections.abc import Callable
 import pytest
 
 from app.api.access.access_watch import AccessWatch
+from app.api.control.operation_list import OPERATIONS
 from app.broker.failures import dead_letter_admin
 from app.broker.jobs import Job, OperationState
 from app.broker.results import Nack
 from app.domain.access.actions import Action
 from app.domain.access.caller import Known
 from app.domain.access.policies import Effect, Policy, Subject, SubjectKind, read_pattern
-from app.domain.access.standing import Standing
+from app.domain.access.standing import CHANGING, Standing
 from app.domain.message import Message
 from tests.support.clients.asgi import Answer
+from tests.support.nodes.access_matrix import BODIES, QUERIES, path_of
 from tests.support.nodes.closed import EVERYBODY, ClosedNode, closed_node, principal
 from tests.support.nodes.waiting import until
 from tests.support.stores.clock import START_MS
@@ -81,6 +83,43 @@ async def test_a_request_that_waits_ends_when_its_key_expires() -> None:
         node.world.clock.advance(ms=20)
         assert (await task).status == 401
         assert (await node.ask("alpha", "GET", "/v1/whoami")).status == 401
+
+
+async def test_a_request_that_waits_ends_when_what_is_known_is_too_old() -> None:
+    async with closed_node() as node:
+        task = await begin(node, RECEIVE)
+        node.access.age.is_over = True
+        for look_again in tuple(node.access.waiting):
+            look_again()
+        answer = await task
+        assert (answer.status, answer.json()["code"]) == (503, "POLICY_TOO_OLD")
+
+
+async def test_what_is_known_for_long_changes_nothing() -> None:
+    async with closed_node() as node:
+        node.access.age.is_stale = True
+        refused = []
+        for operation in OPERATIONS:
+            answer = await node.ask(
+                "admin",
+                operation.method,
+                path_of(operation, "admin", "alpha"),
+                BODIES.get(operation.operation_id),
+                query=QUERIES.get(operation.operation_id, ""),
+            )
+            if answer.status == 503 and answer.json()["code"] == "POLICY_TOO_OLD":
+                refused.append(operation.operation_id)
+        changing = {
+            each.operation_id
+            for each in OPERATIONS
+            if each.method != "GET" and not CHANGING.isdisjoint(each.needs.values())
+        }
+        assert set(refused) == changing
+        assert {"put_topic", "delete_group", "patch_config", "redrive_dead_letters"} <= changing
+        assert not {"send_message", "receive_messages", "commit_group_offsets"} & changing
+        forced = {"offsets": [{"queue_id": 0, "offset": 0}], "force": True}
+        path = "/v1/groups/alpha-g/offsets/alpha-in"
+        assert (await node.ask("admin", "PUT", path, forced)).status == 503
 
 
 async def test_what_anybody_waits_for_ends_when_the_node_closes() -> None:

@@ -2,7 +2,13 @@
 
 import pytest
 
-from tests.support.nodes.closed import ClosedNode, closed_node, principal
+from app.broker.results import Nack
+from app.cluster.metadata.snapshot import NamespaceView
+from app.domain.access.actions import Action
+from app.domain.access.policies import Effect, Policy, Subject, SubjectKind, read_pattern
+from app.domain.message import Message
+from app.domain.positions import TimestampMs
+from tests.support.nodes.closed import EVERYBODY, ClosedNode, closed_node, principal
 
 pytestmark = pytest.mark.anyio
 
@@ -84,6 +90,88 @@ async def test_lists_and_hints_know_only_what_one_may_see() -> None:
         node.access.show([principal("alpha", "viewer", to=["topic:alpha-inn"])])
         hint = (await node.ask("alpha", "GET", "/v1/topics/alpha-inn")).json()["hint"]
         assert "did you mean" not in hint
+
+
+async def test_delayed_messages_are_listed_to_who_sends_or_reads() -> None:
+    async with closed_node() as node:
+        path = "/v1/topics/alpha-in/scheduled"
+        seen = {}
+        for who in ("producer", "consumer", "viewer", "operator", "alpha", "beta"):
+            seen[who] = (await node.ask(who, "GET", path)).status
+        assert seen == {
+            **dict.fromkeys(("producer", "consumer", "alpha"), 200),
+            **dict.fromkeys(("viewer", "operator", "beta"), 403),
+        }
+        handle = await node.ask("consumer", "DELETE", f"{path}/x")
+        assert (handle.status, handle.json()["action"]) == (403, "PUB")
+
+
+async def test_a_family_of_producers_is_forgotten_by_who_may_name_all_of_it() -> None:
+    async with closed_node() as node:
+        node.access.show([principal("job", "producer", to=["producer:job"])])
+        refused = await node.ask("job", "DELETE", "/v1/producers/job")
+        assert (refused.status, refused.json()["resource"]) == (403, "producer:job:*")
+        node.access.show([principal("job", "producer", to=["producer:job", "producer:job:*"])])
+        forgotten = await node.ask("job", "DELETE", "/v1/producers/job")
+        assert (forgotten.status, forgotten.json()["code"]) == (404, "PRODUCER_NOT_FOUND")
+
+
+async def test_traces_of_all_topics_leave_out_what_one_may_not_know_of() -> None:
+    async with closed_node() as node:
+        for team in ("alpha", "beta"):
+            await node.world.broker.sender.send(f"{team}-in", Message(b"x"))
+            (delivery,) = await node.world.receive(1, topic=f"{team}-in", group=f"{team}-g")
+            nack = [Nack(delivery.receipt_handle, 1_000, "bad")]
+            await node.world.broker.settler.settle(f"{team}-in", f"{team}-g", nacks=nack)
+
+        async def seen(*policies: Policy) -> set[tuple[str, str | None]]:
+            node.access.show(policies=policies)
+            answer = await node.ask("viewer", "GET", "/v1/trace", query="page_size=200")
+            return {(each["topic"], each["group"]) for each in answer.json()["events"]}
+
+        everything = await seen()
+        assert {topic for topic, _ in everything} >= {"alpha-in", "beta-in"}
+        of_alpha = {each for each in everything if each[0] == "alpha-in"}
+        assert await seen(_denied("topic:beta-*")) == of_alpha
+        of_no_group = {each for each in everything if each[1] != "beta-g"}
+        assert await seen(_denied("group:beta-g")) == of_no_group != everything
+
+
+def _denied(pattern: str) -> Policy:
+    who = Subject(SubjectKind.ROLE, "viewer")
+    return Policy("no", who, Effect.DENY, frozenset({Action.GET}), (read_pattern(pattern),))
+
+
+async def test_namespaces_are_listed_to_who_may_do_something_in_them() -> None:
+    async with closed_node() as node:
+        snapshot = node.world.metadata.snapshot
+        for name in ("eu", "us"):
+            snapshot = snapshot.with_namespace(
+                NamespaceView(name, TimestampMs(1), snapshot.version + 1)
+            )
+        node.world.metadata.snapshot = snapshot
+        for name in ("eu%red-in", "eu%blue-in", "us%red-in"):
+            await node.world.topic(name=name)
+        allowed = Policy(
+            "red",
+            Subject(SubjectKind.PRINCIPAL, "red"),
+            Effect.ALLOW,
+            frozenset({Action.GET}),
+            (read_pattern("topic:red-*"),),
+            "eu",
+        )
+        node.access.show(
+            [*EVERYBODY, principal("bound", "viewer", namespace="us"), principal("red")], [allowed]
+        )
+
+        async def seen(who: str) -> dict[str, int]:
+            found = (await node.ask(who, "GET", "/v1/namespaces")).json()["namespaces"]
+            return {each["namespace"]: each["topics"] for each in found}
+
+        assert await seen("viewer") == {"eu": 2, "us": 1}
+        assert await seen("alpha") == await seen("nobody") == {}
+        assert await seen("bound") == {"us": 1}
+        assert await seen("red") == {"eu": 1}
 
 
 async def test_the_reasons_of_readiness_are_for_who_sees_the_cluster() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from app.api.access.credentials import Credentials
-from app.domain.access.keyring import Keyring, KnownKey
+from app.domain.access.keyring import Keyring, KnownKey, PolicyAge
 from app.domain.access.keys import KEY_ID_BYTES, KEY_SECRET_BYTES, digest_of, make_key
 from app.domain.access.refusals import Unauthorized
 from app.domain.positions import TimestampMs
@@ -21,6 +21,7 @@ class Source:
 
     def __init__(self, keyring: Keyring) -> None:
         self.keyring = keyring
+        self.age = PolicyAge(lambda: 0.0)
         self.waiting: set[Callable[[], object]] = set()
         self.used_keys: set[str] = set()
 
@@ -43,6 +44,7 @@ def basic(text: bytes) -> bytes:
         b"BEARER " + KEY,
         basic(b":" + KEY),
         basic(b"anybody:" + KEY),
+        basic(KEY + b":"),
     ],
 )
 def test_a_key_is_found(header: bytes) -> None:
@@ -65,7 +67,8 @@ def test_a_key_is_found(header: bytes) -> None:
         b"Basic " + KEY,
         b"Basic ****",
         basic(KEY),
-        basic(KEY + b":"),
+        basic(b":"),
+        basic(KEY + b":wrong"),
         b"Bearer \xff\xfe",
         b"Bearer " + b"x" * 32_768,
     ],

@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from app.api.http.memory_budget import MemoryBudget
-from app.api.http.request_context import MUTE, OUR_EXTENSIONS, WHOLE_ANSWER, RequestContext
+from app.api.http.request_context import (
+    MUTE,
+    OUR_EXTENSIONS,
+    WHOLE_ANSWER,
+    WHOLE_BODY,
+    RequestContext,
+    body_too_large,
+)
 from app.api.quotas.failures import FAILURES_PER_SECOND, Failures
 from app.api.quotas.quotas import OverQuota, Quotas, QuotaSettings
 from app.domain.limits import FAILING_ADDRESSES_MAX, Limits
@@ -22,14 +29,16 @@ class World:
         self.quotas = Quotas(QuotaSettings(**settings), self.clock.monotonic_s)
         self.sent: list[Any] = []
 
-    def request(self, size: int = 0) -> RequestContext:
+    def request(self, size: int = 0, chunks: list[bytes] | None = None) -> RequestContext:
         async def send(event: Any) -> None:
             self.sent.append(event)
 
         length = [(b"content-length", b"%d" % size)] if size else []
+        if chunks is not None:
+            length = [(b"transfer-encoding", b"chunked")]
         scope = http_scope("POST", "/v1/topics/orders/messages", length, b"")
         scope["extensions"] = OUR_EXTENSIONS
-        return RequestContext(scope, events_of(), send, b"1", MemoryBudget(Limits()))
+        return RequestContext(scope, events_of(*(chunks or ())), send, b"1", MemoryBudget(Limits()))
 
     def admit(
         self, who: str | None = "ann", topic: str | None = None, size: int = 0
@@ -74,6 +83,31 @@ def test_bytes_in_are_taken_as_announced() -> None:
     assert caught.value.mute_s == 2
     world.clock.advance(s=2.1)
     world.admit(size=1)
+
+
+async def test_a_body_in_chunks_is_taken_as_it_comes() -> None:
+    world = World(bytes_in_per_second=1_000, topic_bytes_in_per_second=10_000)
+    exchange = world.request(chunks=[b"x" * 1_500, b"y" * 1_500])
+    world.quotas.admit(exchange, "ann", "orders")
+    body = await exchange.read_body(10_000, body_too_large)
+    assert len(body) == 3_000
+    with pytest.raises(OverQuota) as caught:
+        world.admit(size=1)
+    assert caught.value.mute_s == 2
+    world.admit(None, "orders", size=7_000)
+    with pytest.raises(OverQuota, match="topic 'orders'"):
+        world.admit(None, "orders")
+
+
+async def test_a_body_in_chunks_that_came_with_its_head_is_taken_once() -> None:
+    world = World(bytes_in_per_second=1_000)
+    exchange = world.request(chunks=[])
+    exchange.scope[WHOLE_BODY] = b"x" * 3_000
+    world.quotas.admit(exchange, "ann", None)
+    assert len(await exchange.read_body(10_000, body_too_large)) == 3_000
+    with pytest.raises(OverQuota) as caught:
+        world.admit()
+    assert caught.value.mute_s == 2
 
 
 async def test_bytes_out_are_taken_when_they_are_sent() -> None:
@@ -129,7 +163,7 @@ def test_a_hundred_thousand_wrong_keys_grow_no_table() -> None:
     for number in range(100_000):
         failures.note(f"2001:db8::{number:x}")
     assert len(failures) == FAILING_ADDRESSES_MAX
-    waits = [failures.note("192.0.2.1") for _ in range(1_000)]
+    waits = [failures.note("192.0.2.1") for _ in range(10 * FAILURES_PER_SECOND)]
     assert waits[: FAILURES_PER_SECOND - 1] == [0] * (FAILURES_PER_SECOND - 1)
     assert waits[-1] == DEBT_SECONDS_MAX
     assert len(failures) == FAILING_ADDRESSES_MAX

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 from fastapi import Depends, Query, Response
 
 from app.api.control.dependencies import WithAccess, WithServices, json_body
+from app.api.control.log_changes import WithBeginning
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.change_documents import deleted, dry_run_answer
 from app.api.control.schemas.offset_schemas import (
@@ -80,6 +81,7 @@ async def commit_group_offsets(
     topic: str,
     services: WithServices,
     access: WithAccess,
+    begins: WithBeginning,
     body: Annotated[CommitBody, Depends(json_body(CommitBody))],
     force: Annotated[
         bool,
@@ -103,6 +105,8 @@ async def commit_group_offsets(
         services.claim_client(access, group, body.committer.client_id)
     rows = [QueuePosition(entry.queue_id, entry.offset) for entry in body.offsets]
     tries = is_dry_run(dry_run)
+    if (force or body.force) and not tries:
+        await begins()
     broker = services.broker
     commit = broker.offset_admin.preview_commit if tries else broker.offset_admin.commit
     committed = await commit(

@@ -80,7 +80,8 @@ async def put_member(
     limits, members = services.limits, services.broker.members
     wait_s = 0.0 if wait is None else wait_s_of(wait, limits.wait_seconds_max)
     beat = body.heartbeat(wait_s, force=force)
-    _check_caller(services, access, group, client_id, beat.profile.topics)
+    named = [*beat.profile.topics, *(each.topic for each in beat.profile.queues)]
+    _check_caller(services, access, group, client_id, named)
     services.to_make(access, Kind.GROUP, group)
     if force:
         access.require(Action.UPDATE, Kind.GROUP, group)

@@ -123,6 +123,7 @@ async def search_topic_traces(
 async def search_traces(
     services: WithServices,
     page_size: WithTraceSize,
+    access: WithAccess,
     group: Group = None,
     client_id: ClientId = None,
     result: Result = None,
@@ -130,8 +131,10 @@ async def search_traces(
     until_ms: Until = None,
     page_token: PageToken = None,
 ) -> TraceList:
-    """The same for all topics: which messages a client was given, what a group failed with."""
+    """The same for all topics and groups that the caller may know of: which messages a client was
+    given, what a group failed with."""
     wanted = _query(services, (since_ms, until_ms), None, group, client_id, result)
+    wanted = replace(wanted, sees=partial(_sees, access), sees_topic=access.sees_topic)
     search = services.broker.trace_search
     return TraceList.of(*await search.search(wanted, page_size=page_size, cursor=page_token))
 

@@ -13,6 +13,7 @@ import msgspec
 
 from benchmarks.floods import beside_wrong_keys
 from benchmarks.frames import request_frame, request_record
+from benchmarks.in_process.polls import beside_one_pull
 from benchmarks.in_process.timers import measure_lateness
 from benchmarks.in_process.waking import Waiting, delays_ms, pulling, receiving
 from benchmarks.load import Connection, generate, wrk
@@ -287,6 +288,10 @@ ROWS = [
         pull("application/json", 100)),
     Row("receive + settle, JSON 32, 4 consumers", "msg/s", "the target", "≥ 40 k msg/s",
         receive_and_settle),
+    Row("poll of 8 queues, 32 messages each", "msg/s CPU", "one pull of 256", "≥ 0.9",
+        beside_one_pull("poll")),
+    Row("the same with a commit a second", "msg/s CPU", "one pull of 256", "≥ 0.85",
+        beside_one_pull("poll with a commit a second")),
     Row("long poll, idle queue (p99 | p50)", "ms", "p99 ≤ 10", "p50 ≤ 2", long_poll),
     Row("wake-up of a pull in process (p99 | p50)", "ms", "p99 ≤ 1", "p50 ≤ 1", wake_up(pulling)),
     Row("wake-up of a receive in process (p99 | p50)", "ms", "p99 ≤ 1", "p50 ≤ 1",

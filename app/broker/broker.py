@@ -25,6 +25,7 @@ from app.broker.failures.failed_deliveries import FailedDeliveries
 from app.broker.figures.clients import Clients
 from app.broker.figures.counters import STEP_S
 from app.broker.groups.consumption import Consumptions
+from app.broker.groups.group_filters import GroupFilters
 from app.broker.groups.group_pause import GroupPause
 from app.broker.groups.groups import Groups
 from app.broker.groups.members import Members
@@ -128,7 +129,8 @@ class Broker:
 
         # Groups: kinds of consumption, members, failures.
         self.consumptions = Consumptions(context, groups, self.delays, lambda: self.members)
-        self.members = Members(context, groups, self.consumptions)
+        self.group_filters = GroupFilters(context, groups, self.clients, lambda: self.members)
+        self.members = Members(context, groups, self.consumptions, self.group_filters)
         self.offset_admin = OffsetAdmin(context, groups, self.members, self.consumptions)
         self.group_pause = GroupPause(context.metadata, groups)
         self.dead_letters = DeadLetters(context, self.jobs, trace)
@@ -156,7 +158,10 @@ class Broker:
         """Receiving and settling."""
         long_polls, groups, trace = self.long_polls, self.groups, self.message_trace
         signer = ReceiptCache(keys.receipts)
-        self.receiver = Receiver(context, long_polls, groups, self.consumptions, signer, trace)
+        filters = self.group_filters
+        self.receiver = Receiver(
+            context, long_polls, groups, self.consumptions, filters, signer, trace
+        )
         releases = self.receiver.releases
         self.streams = StreamRegistry(context, long_polls, self.puller, groups, self.receiver)
         self.settler = Settler(
@@ -166,7 +171,7 @@ class Broker:
             context, self.settler, self.sender, delayed, groups, self.streams.note
         )
         self.poller = Poller(
-            *(context, long_polls, groups, self.members, self.consumptions),
+            *(context, long_polls, groups, self.members, self.consumptions, filters),
             *(self.receiver, self.settler, self.failed_deliveries),
         )
 

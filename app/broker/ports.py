@@ -22,6 +22,7 @@ from app.domain.settings import (
     Permission,
     RetryPolicy,
     StartPosition,
+    SubscriptionRule,
     TopicSettings,
     TopicType,
     TraceMode,
@@ -347,6 +348,12 @@ class Group(Protocol):
     def max_in_flight_per_member(self) -> int | None: ...
     @property
     def paused(self) -> bool: ...
+    @property
+    def max_in_flight_bytes(self) -> int | None: ...
+    @property
+    def max_span(self) -> int | None: ...
+    @property
+    def subscription(self) -> SubscriptionRule: ...
     @property
     def generation(self) -> int: ...
     @property

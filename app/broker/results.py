@@ -123,6 +123,8 @@ class ReceiveRequest(Struct, frozen=True):
     """Who receives, for the bound of one member."""
     force: bool = False
     """Lease although members of the group read the topic: they lose it."""
+    replace_subscription: bool = False
+    """Read with this filter although the group reads the topic with another one."""
 
 
 class Delivery(Struct, eq=False, gc=False):
@@ -177,6 +179,8 @@ class Nack(NamedTuple):
     receipt_handle: str
     delay_ms: int | None = None
     reason: str | None = None
+    is_counted: bool = True
+    """False, in a group in order: the delivery is no attempt."""
 
 
 class Extend(NamedTuple):

@@ -423,6 +423,13 @@ class ConsumptionConflict(StateConflict):
     title = "The group consumes this topic in another way"
 
 
+class SubscriptionConflict(StateConflict):
+    """The group reads the topic with another filter."""
+
+    code = "SUBSCRIPTION_CONFLICT"
+    title = "The group reads this topic with another filter"
+
+
 class ProducerFenced(StateConflict):
     """A newer epoch of the same producer has sent."""
 

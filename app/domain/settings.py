@@ -21,6 +21,9 @@ from app.domain.limits import (
 )
 from app.domain.positions import FlushMode
 
+COUNT_MAX: Final = (1 << 53) - 1
+"""What JSON's numbers hold exactly."""
+
 _SECOND: Final = 1_000
 _MINUTE: Final = 60 * _SECOND
 _HOUR: Final = 60 * _MINUTE
@@ -136,6 +139,15 @@ class TopicSettings:
     """Bytes of stored records from which on nothing more is taken; None: no such bound."""
 
 
+class SubscriptionRule(StrEnum):
+    """Whether the clients of a group read a topic with one filter."""
+
+    ONE = "one"
+    """Another filter is refused while somebody consumes."""
+    FREE = "free"
+    """Each request has its own; what it leaves out is done for the group all the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
     """What a client may set on a consumer group."""
@@ -152,6 +164,12 @@ class GroupSettings:
     """Messages that one client holds at most; None: as many as the group may."""
     paused: bool = False
     """Nothing is handed out; settling goes on."""
+    max_in_flight_bytes: int | None = None
+    """Bytes of records that the group holds before it is given no more; None: any number."""
+    max_span: int | None = None
+    """Messages of a queue between the committed offset and the next one that is given out; None:
+    any number."""
+    subscription: SubscriptionRule = SubscriptionRule.ONE
 
 
 def default_topic_settings(limits: Limits, flush: FlushMode = FlushMode.SYNC) -> TopicSettings:
@@ -228,6 +246,11 @@ def check_group_settings(settings: GroupSettings, limits: Limits) -> None:
             1,
             limits.group_in_flight_max,
         )
+    if settings.max_in_flight_bytes is not None:
+        _check_range("max_in_flight_bytes", settings.max_in_flight_bytes, 1, COUNT_MAX)
+    if settings.max_span is not None:
+        _check_range("max_span", settings.max_span, 1, COUNT_MAX)
+    _check_choice("subscription", settings.subscription, SubscriptionRule)
     _check_start(settings.start)
     if isinstance(settings.retry_policy, CustomizedRetry):
         _check_customized(settings.retry_policy, limits)

@@ -39,9 +39,11 @@ class NamedElsewhere:
         if self._owners is not None and client_id is not None:
             self._owners.claim(standing, group, client_id)
 
-    def force(self, standing: Standing, group: str, *, is_forced: bool) -> None:
-        """Ending what others of the group do."""
-        if is_forced:
+    def force(
+        self, standing: Standing, group: str, *, is_forced: bool, replaces: bool = False
+    ) -> None:
+        """Ending what others of the group do, or replacing the filter that they read with."""
+        if is_forced or replaces:
             standing.require(Action.UPDATE, Kind.GROUP, group)
 
 

@@ -24,6 +24,7 @@ from app.api.control.routes.groups import (
     lag,
     members,
     parked,
+    subscriptions,
     traces,
 )
 from app.api.dataplane import routes
@@ -41,6 +42,7 @@ ROUTERS: Final = (
     lag.router,
     group_flow.router,
     parked.router,
+    subscriptions.router,
     members.router,
     group_offsets.router,
     dead_letters.router,

@@ -32,6 +32,7 @@ from app.domain.limits import DEFAULT_RECEIVE_MESSAGES, MIB, Limits
 RECEIVE_PARAMETERS: Final = frozenset(
     {
         *("max_messages", "max_bytes", "min_messages", "wait", "filter", "force"),
+        "replace_subscription",
         *("invisible", "invisible_ms", "attempt_id", "client_id", "format", "body"),
     }
 )
@@ -65,7 +66,9 @@ class Receiving:
         wait_s, headers = wait_of(exchange, wait_s, limits.wait_seconds_max)
         request = self._request_of(asked, query, wait_s, raw=raw)
         self._named.client(exchange, group, request.client_id)
-        self._named.force(exchange, group, is_forced=request.force)
+        self._named.force(
+            *(exchange, group), is_forced=request.force, replaces=request.replace_subscription
+        )
         if request.attempt_id is not None and exchange.caller.name is not None:
             self._broker.receiver.check(request)  # before its attempt id is another
             request = replace(request, attempt_id=attempt_of(exchange, request.attempt_id))
@@ -154,6 +157,7 @@ class Receiving:
             attempt_id=agreed("attempt_id", asked.attempt_id, query.text("attempt_id")),
             client_id=agreed("client_id", asked.client_id, query.text("client_id")),
             force=query.flag("force"),
+            replace_subscription=query.flag("replace_subscription"),
         )
 
 

@@ -221,6 +221,7 @@ class Sending:
             message,
             producer_group=preparation.producer_group,
             check_after_ms=preparation.check_after_ms,
+            counts_when_asked=preparation.counts_when_asked,
             queue_id=queue_id,
             flush=flush,
         )

@@ -33,7 +33,7 @@ from app.api.formats.wire import (
     encode_line,
 )
 from app.api.http.errors import InvalidBody, entry_problem, render_problem
-from app.api.http.parameters import Query, agreed, duration_ms_of
+from app.api.http.parameters import Query, agreed, duration_ms_of, flag_of
 from app.api.http.request_context import RequestContext, batch_too_large
 from app.api.naming.request_namespace import stored
 from app.api.telemetry.hook_calls import ask_hooks, good_messages, tell_hooks
@@ -46,7 +46,7 @@ from app.domain.handles.receipt import invalid_handle
 from app.domain.limits import Limits
 
 RECEIPT_PARAMETERS: Final = frozenset(
-    {"action", "invisible", "invisible_ms", "delay", "delay_ms", "reason"}
+    {"action", "invisible", "invisible_ms", "delay", "delay_ms", "reason", "count_attempt"}
 )
 _NO_PARAMETERS: Final[frozenset[str]] = frozenset()
 _ACTIONS: Final = ("extend", "nack", "dead_letter", "release")
@@ -83,7 +83,8 @@ class Settling:
     async def nack(self, exchange: RequestContext, topic: str, group: str) -> None:
         body = nack_decoder.decode(await self._read(exchange))
         delay_ms = _delay_ms_of(body.delay, body.delay_ms)
-        nacks = [Nack(handle, delay_ms, body.reason) for handle in body.receipt_handles]
+        counts = body.count_attempt
+        nacks = [Nack(handle, delay_ms, body.reason, counts) for handle in body.receipt_handles]
         await self._settle(exchange, topic, group, (), nacks, ())
 
     async def extend(self, exchange: RequestContext, topic: str, group: str) -> None:
@@ -118,6 +119,7 @@ class Settling:
             delay_ms=change.delay_ms,
             invisible_ms=change.invisible_ms,
             reason=change.reason,
+            count_attempt=change.count_attempt,
             namespace=exchange.namespace,
         )
         answer = ReceiptAnswer(
@@ -252,7 +254,12 @@ class Settling:
 def settles_of(body: SettleBody) -> tuple[list[Nack], list[Extend], list[Nack]]:
     """Nacks, extends and dead letters of a body."""
     nacks = [
-        Nack(entry.receipt_handle, _delay_ms_of(entry.delay, entry.delay_ms), entry.reason)
+        Nack(
+            entry.receipt_handle,
+            _delay_ms_of(entry.delay, entry.delay_ms),
+            entry.reason,
+            entry.count_attempt,
+        )
         for entry in body.nacks
     ]
     extends = [
@@ -294,6 +301,7 @@ class _Change(NamedTuple):
     delay_ms: int | None = None
     invisible_ms: int | None = None
     reason: str | None = None
+    count_attempt: bool = True
 
 
 def _change_of(asked: ReceiptChange, query: Query) -> _Change:
@@ -301,6 +309,7 @@ def _change_of(asked: ReceiptChange, query: Query) -> _Change:
     invisible_ms = invisible_ms_of(asked.invisible, asked.invisible_ms, query)
     delay_ms = _query_delay_ms(asked, query)
     reason = agreed("reason", asked.reason, query.text("reason") or None)
+    counted = _counted(asked, query, action)
     if action == "extend":
         if delay_ms is not None or reason is not None:
             raise InvalidRequest("delay and reason belong to action=nack or dead_letter")
@@ -310,7 +319,7 @@ def _change_of(asked: ReceiptChange, query: Query) -> _Change:
     if action == "nack":
         if invisible_ms is not None:
             raise InvalidRequest("invisible belongs to action=extend")
-        return _Change("nack", delay_ms, reason=reason)
+        return _Change("nack", delay_ms, reason=reason, count_attempt=counted)
     if action == "dead_letter":
         if invisible_ms is not None or delay_ms is not None:
             raise InvalidRequest("invisible and delay do not go with action=dead_letter")
@@ -326,6 +335,15 @@ def _change_of(asked: ReceiptChange, query: Query) -> _Change:
         "action is missing",
         hint="say action=extend&invisible=60s, action=nack, action=dead_letter or action=release",
     )
+
+
+def _counted(asked: ReceiptChange, query: Query, action: str | None) -> bool:
+    given = query.text("count_attempt")
+    by_query = None if given is None else flag_of("count_attempt", given)
+    counted = agreed("count_attempt", asked.count_attempt, by_query)
+    if counted is not None and action != "nack":
+        raise InvalidRequest("count_attempt belongs to action=nack")
+    return counted is not False
 
 
 def _query_delay_ms(asked: ReceiptChange, query: Query) -> int | None:

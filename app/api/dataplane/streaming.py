@@ -38,6 +38,7 @@ TOPIC_STREAM_PARAMETERS: Final = frozenset(
 )
 GROUP_STREAM_PARAMETERS: Final = frozenset(
     {"credit", "invisible", "invisible_ms", "filter", "max_messages", "duration", "body", "force"}
+    | {"replace_subscription"}
 )
 LAST_EVENT_ID: Final = b"last-event-id"
 DEFAULT_CREDIT: Final = 16
@@ -72,13 +73,16 @@ class Streaming:
             else credit,
             invisible_ms=invisible_ms_of(None, None, query),
             force=query.flag("force"),
+            replace_subscription=query.flag("replace_subscription"),
             filter=query.text("filter"),
             max_messages=query.integer("max_messages", low=1),
             duration_ms=duration_ms_of(
                 "duration", query.text("duration"), None, error=InvalidRequest
             ),
         )
-        self._named.force(exchange, group, is_forced=request.force)
+        self._named.force(
+            *(exchange, group), is_forced=request.force, replaces=request.replace_subscription
+        )
         text = await self._text_of(exchange, query)
         with await self._broker.streams.open_group(topic, group, request) as stream:
             await self._serve(exchange, stream, text)

@@ -44,6 +44,7 @@ MEANINGS: Final[dict[str, str]] = {
     "content_type": "Media type of the body",
     "correlation_id": "Under it the reply to the request is taken",
     "count": "How many",
+    "count_attempt": "false, in a group in order: the message waits, and this is no attempt",
     "created_ms": "When it was made, epoch milliseconds",
     "cron": "Minute, hour, day, month and weekday of the due times",
     "customized": "The delay before each next attempt; the last one stays",

@@ -1,6 +1,6 @@
 """The first half of a transaction: what `MQ-Transaction` says, and the answer to it.
 
-MQ-Transaction: prepare; group=pg1; check-after=30s
+MQ-Transaction: prepare; group=pg1; check-after=30s; checks=when_asked
 """
 
 from typing import Final, NamedTuple
@@ -18,7 +18,8 @@ from app.domain.access.standing import Standing
 from app.domain.errors import InvalidRequest
 
 _HINT: Final = "write MQ-Transaction: prepare; group=pg1; check-after=30s"
-_KNOWN: Final = ("group", "check-after")
+_KNOWN: Final = ("group", "check-after", "checks")
+_CHECKS: Final = ("when_due", "when_asked")
 
 
 class Preparation(NamedTuple):
@@ -26,6 +27,8 @@ class Preparation(NamedTuple):
 
     producer_group: str
     check_after_ms: int | None
+    counts_when_asked: bool = False
+    """A check counts only when somebody fetched it."""
 
 
 def preparation_of(options: SendOptions, standing: Standing) -> Preparation | None:
@@ -56,9 +59,15 @@ def preparation_of(options: SendOptions, standing: Standing) -> Preparation | No
             "a transaction has one producer group, which is asked when no decision comes",
             hint=_HINT,
         )
+    checks = given.get("checks", _CHECKS[0])
+    if checks not in _CHECKS:
+        raise InvalidRequest(
+            f"checks is {checks!r}; it must be one of {', '.join(_CHECKS)}", hint=_HINT
+        )
+    check_after_ms = _check_after_ms(given.get("check-after"))
     group = stored("producer group", group)
     standing.require(Action.PUB, Kind.PRODUCER, group)
-    return Preparation(group, _check_after_ms(given.get("check-after")))
+    return Preparation(group, check_after_ms, checks == "when_asked")
 
 
 def _check_after_ms(text: str | None) -> int | None:

@@ -103,6 +103,10 @@ ReasonText = Annotated[
 TopicText = Annotated[str, Meta(extra_json_schema={"maxLength": NAME_CHARS_MAX})]
 ClientIdText = Annotated[str, Meta(extra_json_schema={"maxLength": NAME_CHARS_MAX})]
 FilterText = Annotated[str, Meta(extra_json_schema={"maxLength": FILTER_CHARS_MAX})]
+CountAttempt = Annotated[
+    bool,
+    Meta(description="false, in a group in order: the message waits, and this is no attempt"),
+]
 HandleText = Annotated[str, Meta(extra_json_schema={"maxLength": HANDLE_CHARS_MAX})]
 EntryId = Annotated[str, Meta(max_length=ENTRY_ID_CHARS_MAX)]
 AttemptId = Annotated[str, Meta(max_length=ATTEMPT_ID_CHARS_MAX)]
@@ -199,6 +203,7 @@ class NackEntry(Struct, forbid_unknown_fields=True, kw_only=True):
     delay: Duration | None = None
     delay_ms: Count | None = None
     reason: ReasonText | None = None
+    count_attempt: CountAttempt = True
 
 
 class DeadLetterEntry(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -244,6 +249,7 @@ class NackBody(Struct, forbid_unknown_fields=True, kw_only=True):
     delay: Duration | None = None
     delay_ms: Count | None = None
     reason: ReasonText | None = None
+    count_attempt: CountAttempt = True
 
 
 class DeadLetterBody(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -270,6 +276,7 @@ class ReceiptChange(Struct, forbid_unknown_fields=True, kw_only=True):
     delay: Duration | None = None
     delay_ms: Count | None = None
     reason: ReasonText | None = None
+    count_attempt: CountAttempt | None = None
 
 
 # --- answers --------------------------------------------------------------------------------

@@ -89,6 +89,15 @@ PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
         FLAG,
         "lease although members of the group read the topic: they lose it, and effects says so",
     ),
+    "count_attempt": (
+        {"type": "boolean", "default": True},
+        "with action=nack in a group in order: false lets the message wait without an attempt",
+    ),
+    "replace_subscription": (
+        FLAG,
+        "read with this filter although the group reads the topic with another one: it is the "
+        "group's from now on",
+    ),
     "format": (
         {"type": "string", "enum": ["json", "raw"], "default": "json"},
         "raw: one message as the HTTP body, metadata in headers",

@@ -63,10 +63,13 @@ def note_polled(
     count: int,
 ) -> None:
     """A member was given `count` messages by a poll. `topics`: with their filters."""
-    if not all(
-        clients.consumers.touch(group, (client_id, "poll"), 0, topic) for topic in topics
-    ) or not clients.consumers.touch(group, (client_id, "poll"), count, next(iter(topics))):
-        clients.consumes(group, topics, "poll", client_id, caller_of(exchange), count)
+    key = (client_id, "poll")
+    moved = count
+    for topic in topics:
+        if not clients.consumers.touch(group, key, moved, topic):
+            clients.consumes(group, topics, "poll", client_id, caller_of(exchange), moved)
+            return
+        moved = 0
 
 
 def note_send_failed(clients: Clients, exchange: RequestContext, topic: str) -> None:

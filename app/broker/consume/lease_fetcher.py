@@ -58,6 +58,7 @@ class Fetch:
         "looks_left",
         "messages_left",
         "scans_left",
+        "span",
         "subscription",
         "until_ms",
         "wanted",
@@ -80,6 +81,8 @@ class Fetch:
         self.messages_left = 0
         self.bytes_left = 0
         self.scans_left = 0
+        self.span: int | None = None
+        """Messages of a queue from the committed offset on that may be out."""
         self.looks_left = 0
         self.expires_s = 0.0
         self.expires_ms = 0
@@ -175,7 +178,15 @@ class LeaseFetcher:
         """Whether to look at new messages; a group in order knows a bounded number of them."""
         if fetch.is_full or fetch.has_spent_budget or queue.fetch_offset >= end:
             return False
+        if fetch.span is not None and not self._span_left(fetch.span, queue):
+            fetch.subscription.in_flight.has_refused = True
+            return False
         return queue.order is None or queue.order.size < self._limits.ordered_lookahead_max
+
+    @staticmethod
+    def _span_left(span: int, queue: LeasedQueue) -> int:
+        """How many more offsets may be looked at; retries have no span."""
+        return span if queue.is_retry else max(queue.committed + span - queue.fetch_offset, 0)
 
     def _take_returned(self, fetch: Fetch, queue: LeasedQueue) -> None:
         leases = queue.leases
@@ -269,6 +280,7 @@ class LeaseFetcher:
             wanted=None if queue.is_retry else fetch.wanted,
             max_messages=fetch.messages_left if queue.order is None else ORDERED_LOOK_MESSAGES,
             max_bytes=fetch.bytes_left if queue.order is None else ORDERED_LOOK_BYTES,
+            end_offset=None if fetch.span is None else start + self._span_left(fetch.span, queue),
             wait_for_disk=wait_for_disk,
         )
 
@@ -373,9 +385,10 @@ class LeaseFetcher:
             for lease, times in zip(leases, earlier, strict=True):
                 lease.attempt += times
         if fetch.holder is not None:
-            fetch.holder.count += len(leases)
-            for lease in leases:
-                lease.holder = fetch.holder
+            sizes = [len(record) for record in read.records]
+            fetch.holder.take(len(leases), sum(sizes))
+            for lease, size in zip(leases, sizes, strict=True):
+                lease.holder, lease.size = fetch.holder, size
         contents: Sequence[StoredMessage | memoryview] = read.records
         if queue.is_retry:
             contents = originals = [as_original(decode(record)) for record in read.records]

@@ -11,12 +11,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
+
 from app.broker.consume.lease_fetcher import LOOKS_PER_TURN, Fetch, LeaseFetcher
 from app.broker.consume.receive_dedup import ReceiveDedup
 from app.broker.consume.releases import Releases
 from app.broker.context import Context
 from app.broker.filters.filters import parse_filter
 from app.broker.groups.consumption import Consumptions
+from app.broker.groups.group_filters import ALL, GroupFilters
 from app.broker.groups.groups import Groups
 from app.broker.groups.offset_admin import refuse_broadcast
 from app.broker.journal.cold_reads import ColdReads
@@ -46,6 +49,7 @@ class Receiver:
         long_polls: LongPolls,
         groups: Groups,
         consumptions: Consumptions,
+        filters: GroupFilters,
         signer: ReceiptCache,
         message_trace: MessageTrace,
     ) -> None:
@@ -58,6 +62,7 @@ class Receiver:
         self._readers = context.readers
         self._groups = groups
         self._consumptions = consumptions
+        self._filters = filters
         self._signer = signer
         self._fetcher = LeaseFetcher(context, signer, groups, message_trace)
         self._receive_dedup = ReceiveDedup(context, signer)
@@ -81,8 +86,35 @@ class Receiver:
         self.check(request)
         settings = await self._groups.find_or_create_group(group)
         subscription, effects = await self.begin(settings, view, force=request.force)
+        request = self._with_filter(settings, view, request)
         result = await self._receive(subscription, settings, request, gone, watch)
         return result._replace(effects=effects) if effects else result
+
+    def agree_on_filter(
+        self,
+        group: Group,
+        topic: Topic,
+        given: str | None,
+        client_id: str | None = None,
+        *,
+        replaces: bool = False,
+    ) -> str:
+        """The filter to read with: the group's, which this names when there is none. Raises
+        `SubscriptionConflict`."""
+        used = self._filters.check(group, topic.name, given, replaces=replaces)
+        self._filters.note(group, topic, used, client_id)
+        return used
+
+    def _with_filter(self, group: Group, topic: Topic, request: ReceiveRequest) -> ReceiveRequest:
+        used = self.agree_on_filter(
+            *(group, topic, request.filter, request.client_id),
+            replaces=request.replace_subscription,
+        )
+        if used == ALL or used == request.filter:
+            return request
+        if request.min_messages > 1:
+            raise _no_count_with_filter()
+        return replace(request, filter=used)
 
     async def begin(
         self, group: Group, topic: Topic, *, force: bool = False
@@ -229,10 +261,7 @@ class Receiver:
         if request.max_messages < 1 or request.max_bytes < 1 or request.min_messages < 1:
             raise InvalidRequest("max_messages, max_bytes and min_messages are at least 1")
         if request.min_messages > 1 and request.filter is not None:
-            raise InvalidRequest(
-                "min_messages does not go with a filter: how many match is not known beforehand",
-                hint="leave out min_messages; a receive is answered with the first that match",
-            )
+            raise _no_count_with_filter()
         if request.invisible_ms is not None:
             check_invisible(request.invisible_ms, limits)
         parse_filter(request.filter)
@@ -252,15 +281,28 @@ class Receiver:
             self._groups.expire_group(group.name, now_s)
             in_flight.has_refused |= group.max_in_flight - in_flight.count < wanted
         fetch.messages_left = min(wanted, group.max_in_flight - in_flight.count)
+        fetch.bytes_left = min(request.max_bytes, limits.receive_bytes_max)
+        fetch.span = group.max_span
         if group.max_in_flight_per_member is not None and request.client_id is not None:
             fetch.holder = _holder_of(in_flight, request.client_id)
             room = group.max_in_flight_per_member - fetch.holder.count
             in_flight.has_refused_member |= room < wanted
             fetch.messages_left = min(fetch.messages_left, room)
-        fetch.bytes_left = min(request.max_bytes, limits.receive_bytes_max)
+        if group.max_in_flight_bytes is not None:
+            self._bound_bytes(fetch, group.max_in_flight_bytes, request.client_id)
         fetch.scans_left = limits.pull_scan_units_max
         fetch.looks_left = LOOKS_PER_TURN
         fetch.hold_for(invisible_ms, self._clock)
+
+    def _bound_bytes(self, fetch: Fetch, most: int, client_id: str | None) -> None:
+        """While the group holds fewer bytes than it may, it is given more: one message may go over
+        the bound, or a large one could never be given."""
+        in_flight = fetch.subscription.in_flight
+        if fetch.holder is None:
+            fetch.holder = _holder_of(in_flight, client_id or "")
+        left = most - in_flight.bytes
+        in_flight.has_refused |= left < fetch.bytes_left
+        fetch.bytes_left = min(fetch.bytes_left, left)
 
     def _finish(
         self, fetch: Fetch, attempt_id: str | None, gone: Callable[[], bool]
@@ -329,6 +371,13 @@ class Receiver:
         return count
 
 
+def _no_count_with_filter() -> InvalidRequest:
+    return InvalidRequest(
+        "min_messages does not go with a filter: how many match is not known beforehand",
+        hint="leave out min_messages; a receive is answered with the first that match",
+    )
+
+
 def _needed(request: ReceiveRequest) -> int:
     return min(request.min_messages, request.max_messages)
 
@@ -339,7 +388,7 @@ def _holder_of(in_flight: InFlight, client_id: str) -> Holder:
     if holder is None:
         if len(in_flight.holders) >= HOLDERS_MAX:
             in_flight.holders = {k: v for k, v in in_flight.holders.items() if v.count}
-        holder = in_flight.holders[client_id] = Holder()
+        holder = in_flight.holders[client_id] = Holder(in_flight)
     return holder
 
 

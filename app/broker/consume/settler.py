@@ -40,6 +40,7 @@ from app.domain.errors import (
     GroupNotFound,
     IllegalInvisibleTime,
     InvalidReceiptHandle,
+    InvalidRequest,
     ReceiptHandleExpired,
 )
 from app.domain.handles.receipt import ReceiptHandle
@@ -159,6 +160,7 @@ class Settler:
         delay_ms: int | None = None,
         invisible_ms: int | None = None,
         reason: str | None = None,
+        count_attempt: bool = True,
         namespace: str = DEFAULT_NAMESPACE,
     ) -> SettleResult:
         """Settle one handle, whose topic and group it names itself; they have to be in the
@@ -173,7 +175,7 @@ class Settler:
         if action == "ack":
             results = await self.settle(named.topic, named.group, acks=(handle,))
         elif action == "nack":
-            nack = Nack(handle, delay_ms, reason)
+            nack = Nack(handle, delay_ms, reason, count_attempt)
             results = await self.settle(named.topic, named.group, nacks=(nack,))
         elif action == "dead_letter":
             letter = Nack(handle, None, reason)
@@ -300,7 +302,7 @@ class Settler:
         for nack in nacks:
             error: CurlewError | None = None
             try:
-                failure = self._failure_of(nack, action)
+                failure = self._failure_of(nack, action, is_ordered=subscription.is_ordered)
                 queue, handle = self._locate(subscription, nack.receipt_handle)
                 lease = queue.leases.fail(handle.queue_offset, handle.lease_id, now_s, failure)
                 if lease is None:
@@ -339,12 +341,19 @@ class Settler:
             return self._releases.write_down(subscription, returned)
         return None
 
-    def _failure_of(self, nack: Nack, action: SettleAction) -> Failure:
+    def _failure_of(self, nack: Nack, action: SettleAction, *, is_ordered: bool) -> Failure:
         if action == "dead_letter":
             return Failure(_kept(nack.reason) or REJECTED_REASON, is_final=True)
         if nack.delay_ms is not None and not 0 <= nack.delay_ms <= self._limits.delay_ms_max:
             raise _bad_delay(nack.delay_ms, self._limits)
-        return Failure(_kept(nack.reason) or NACKED_REASON, nack.delay_ms)
+        if not nack.is_counted and not is_ordered:
+            raise InvalidRequest(
+                "count_attempt is for groups in order, where a nack blocks its key",
+                hint="release the message: it comes again at once, and no attempt is counted",
+                fields={"parameter": "count_attempt"},
+            )
+        reason = _kept(nack.reason) or NACKED_REASON
+        return Failure(reason, nack.delay_ms, is_counted=nack.is_counted)
 
     def _extend(self, subscription: Subscription, extend: Extend, now_s: float) -> SettleResult:
         text, invisible_ms = extend

@@ -10,6 +10,7 @@ A group in order keeps a message in its place, where it blocks its key; what fol
 delivery is up to the group. Event loop only.
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -21,14 +22,14 @@ from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.cold_reads import ColdReads
 from app.broker.leasing.leases import Lease, LeaseTable
 from app.broker.leasing.retry_policy import EXPIRED, LOST, Again, GivenUp, after
-from app.broker.leasing.subscriptions import Known, LeasedQueue, Subscription
+from app.broker.leasing.subscriptions import Held, Known, LeasedQueue, Subscription
 from app.broker.message_copies import dead_letter, retry_copy
 from app.broker.ports import Group
 from app.broker.progress.consumer_state import Parked, ParkedMessage, Released, Settled, runs_of
 from app.broker.row_faults import is_of_message
 from app.broker.tracing.message_trace import MessageTrace
 from app.broker.tracing.trace_notes import TraceKind
-from app.domain.errors import CurlewError
+from app.domain.errors import CurlewError, DiskFull
 from app.domain.limits import DEAD_LETTER_RETENTION_MS, MIB
 from app.domain.message import Message, StoredMessage
 from app.domain.names import dead_letter_topic, retry_topic
@@ -191,6 +192,7 @@ class FailedDeliveries:
         delivery. Returns those that are to go to the dead letters."""
         again = 0
         dead: list[FailedDelivery] = []
+        uncounted: list[Held] = []
         given_up: list[tuple[FailedDelivery, str]] = []
         now_s = self._clock.monotonic_s()
         for item in items:
@@ -200,7 +202,8 @@ class FailedDeliveries:
                 case Again(delay_ms, _):
                     self._note(item, decision)
                     queue.leases.delay(offset, now_s + delay_ms / 1_000)
-                    again += 1
+                    again += lease.failure.is_counted
+                    uncounted += _uncounted(item)
                 case GivenUp() if (
                     lease.failure.is_final or group.on_exhausted is WhenExhausted.DEAD_LETTER
                 ):
@@ -211,6 +214,9 @@ class FailedDeliveries:
         if figures is not None:
             figures.retries += again
         subscription.expire(now_s)
+        if uncounted:
+            with contextlib.suppress(DiskFull):  # then a crash counts the attempts
+                await self._consumer_journal.take_back(subscription, uncounted).wait()
         for item, reason in given_up:
             if not item.queue.leases.is_moving(item.offset, item.lease):
                 course.ended.append(item)  # while another was written
@@ -436,6 +442,15 @@ class FailedDeliveries:
             for _, offset, lease in step.items:
                 if not queue.progress.is_acked(offset):  # by a commit since
                     step.table.keep_failing(offset, lease)
+
+
+def _uncounted(item: FailedDelivery) -> list[Held]:
+    """The delivery, when it is no attempt."""
+    queue, offset, lease = item
+    if lease.failure.is_counted:
+        return []
+    lease.attempt -= 1
+    return [(queue, offset, lease.lease_id)]
 
 
 def _runs(

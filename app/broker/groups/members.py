@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from app.broker.context import Context
 from app.broker.groups.consumption import Consumptions
+from app.broker.groups.group_filters import GroupFilters
 from app.broker.groups.groups import Groups
 from app.broker.groups.liveness import Liveness
 from app.broker.groups.member_checks import check_client_id, check_profile
@@ -76,6 +77,8 @@ class Heartbeat:
     wait_s: float = 0.0
     force: bool = False
     """Join although consumers of the group lease one of the topics: their leases end."""
+    replace_subscription: bool = False
+    """Read with these filters although the group reads a topic with another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +128,16 @@ class _QueueCounts(Mapping[str, int]):
 class Members:
     """Reachable as `Broker.members`. Event loop only; any call may raise `MetadataUnavailable`."""
 
-    def __init__(self, context: Context, groups: Groups, consumptions: Consumptions) -> None:
+    def __init__(
+        self, context: Context, groups: Groups, consumptions: Consumptions, filters: GroupFilters
+    ) -> None:
         self.notifier = groups.notifier
         self._metadata = context.metadata
         self._clock = context.clock
         self._limits = context.limits
         self._groups = groups
         self._consumptions = consumptions
+        self._filters = filters
         self._beats: Liveness[str, int] = Liveness()
         self._locks: Liveness[QueueName, QueueLock] = Liveness()
         self._last: dict[str, Membership] = {}
@@ -161,6 +167,10 @@ class Members:
         await self._metadata.refresh()
         check_profile(beat.profile, self._limits)
         settings = await self._find_or_create_group(group, client_id, beat)
+        profile = self._filters.check_profile(
+            settings, beat.profile, replaces=beat.replace_subscription
+        )
+        beat = replace(beat, profile=profile)
         present = self._metadata.snapshot.topics
         reads = [present[name] for name in beat.profile.topics if name in present]
         with self._groups.room(settings, reads):  # until it has begun in those it gets
@@ -189,6 +199,7 @@ class Members:
                 if self._lets_go(group, client_id):
                     await self._groups.offset_cache.write()  # who takes over begins there
                 membership = await self._change(group, step)
+        self._filters.note_profile(settings, beat.profile, client_id)
         assignment = assignment_of(membership, client_id, self._surroundings(settings))
         known = beat.assignment_id
         if known is None and beat.generation == assignment.generation:
@@ -326,6 +337,12 @@ class Members:
     def last(self, group: str) -> Membership | None:
         """As last seen: all changes of this node, others' since the last turn."""
         return self._last.get(group)
+
+    def filters_of(self, group: str, client_id: str) -> dict[str, str]:
+        """Topic → filter of a member, as it was taken; nothing for who is none."""
+        last = self._last.get(group)
+        member = None if last is None else last.members.get(client_id)
+        return {} if member is None else dict(member.profile.subscriptions)
 
     def is_member(self, group: str, client_id: str) -> bool:
         last = self._last.get(group)

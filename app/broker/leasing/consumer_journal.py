@@ -26,6 +26,7 @@ from app.broker.progress.consumer_state import (
     Delivered,
     Entry,
     Forgotten,
+    GroupSubscription,
     HandedOut,
     HeldTo,
     Key,
@@ -33,6 +34,7 @@ from app.broker.progress.consumer_state import (
     Placed,
     QueueState,
     Skipped,
+    SubscriptionSet,
     Unsubscribed,
     delivered_runs,
     encode_entry,
@@ -222,6 +224,23 @@ class ConsumerJournal:
         """(Group, topic) pairs that are consumed."""
         return list(self._state.consumptions)
 
+    def subscription(self, group: str, topic: str) -> GroupSubscription | None:
+        """The filter with which the group reads the topic; None: nobody has named one."""
+        return self._state.subscriptions.get((group, topic))
+
+    @property
+    def subscription_count(self) -> int:
+        """Of all groups."""
+        return len(self._state.subscriptions)
+
+    def subscriptions(self, group: str) -> dict[str, GroupSubscription]:
+        """Topic → filter, of one group."""
+        return {
+            topic: each
+            for (name, topic), each in self._state.subscriptions.items()
+            if name == group
+        }
+
     # --- entries
 
     def part(self, entry: Entry) -> StepPart:
@@ -356,6 +375,22 @@ class ConsumerJournal:
             except CurlewError:
                 self._untold.add(pair)
 
+    def set_subscription(
+        self, group: Group, topic: Topic, now: GroupSubscription | None, flush: FlushMode
+    ) -> AppendFuture:
+        """From now on the group reads the topic with this filter. Undone when the log refuses it.
+        Raises what `Store.append` raises."""
+        pair = group.name, topic.name
+        before = self._state.subscriptions.get(pair)
+
+        def settled(error: CurlewError | None) -> None:
+            is_mine = self._state.subscriptions.get(pair) is now
+            if error is not None and is_mine and pair in self._state.generations:
+                self._state.take(SubscriptionSet(*pair, before))
+
+        self.bind(group, topic)
+        return self.change(SubscriptionSet(*pair, now), flush, settled)
+
     def unsubscribe(self, group: str, topic: str, left: Done) -> AppendFuture:
         """The group's progress in the topic is deleted; when the log refuses it, all is as it was.
         `left` is told, before the confirmation tells anybody."""
@@ -363,6 +398,7 @@ class ConsumerJournal:
         before = {key: state for key, state in self._state.queues.items() if key[:2] == pair}
         generations, unbound = self._state.generations.get(pair), self._unbound.get(pair)
         consumption = self._state.consumptions.get(pair)
+        subscription = self._state.subscriptions.get(pair)
 
         def settled(error: CurlewError | None) -> None:
             if error is not None:
@@ -371,6 +407,8 @@ class ConsumerJournal:
                     self._state.generations[pair] = generations
                 if consumption is not None:
                     self._state.consumptions[pair] = consumption
+                if subscription is not None:
+                    self._state.subscriptions[pair] = subscription
                 if unbound is not None:
                     self._unbound[pair] = unbound
             left(error)

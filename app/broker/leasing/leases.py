@@ -43,10 +43,12 @@ _STALE_EXPIRIES_MAX: Final = 1_024
 class InFlight:
     """Number of messages that a group holds, over all its queues. Shared and changed by tables."""
 
-    __slots__ = ("count", "has_refused", "has_refused_member", "holders")
+    __slots__ = ("bytes", "count", "has_refused", "has_refused_member", "holders")
 
     def __init__(self) -> None:
         self.count = 0
+        self.bytes = 0
+        """Of the records that holders have: counted while the group bounds bytes or members."""
         self.holders: dict[str, Holder] = {}
         """By client id, for groups with a bound for each member."""
         self.has_refused_member = False
@@ -56,12 +58,20 @@ class InFlight:
 
 
 class Holder:
-    """Number of messages that one client of a group holds."""
+    """What one client of a group holds: messages, and bytes of their records."""
 
-    __slots__ = ("count",)
+    __slots__ = ("_group", "bytes", "count")
 
-    def __init__(self) -> None:
+    def __init__(self, group: InFlight) -> None:
+        self._group = group
         self.count = 0
+        self.bytes = 0
+
+    def take(self, count: int, size: int) -> None:
+        """It holds so many more; less, when they are negative."""
+        self.count += count
+        self.bytes += size
+        self._group.bytes += size
 
 
 class Lease(Struct, gc=False):
@@ -79,7 +89,9 @@ class Lease(Struct, gc=False):
     is_first: bool = True
     """No other lease of this message came before. True for nearly all."""
     holder: Holder | None = None
-    """The client that holds it, where clients are counted."""
+    """The client that holds it, where clients or bytes are counted."""
+    size: int = 0
+    """Bytes of the record, where there is a holder."""
     failure: Failure = EXPIRED
     """Why it failed last, when it has."""
 
@@ -91,7 +103,7 @@ class Lease(Struct, gc=False):
     def let_go(self) -> None:
         """Its client does not hold it any more."""
         if self.holder is not None:
-            self.holder.count -= 1
+            self.holder.take(-1, -self.size)
             self.holder = None
 
     def renew(self, lease_id: int, expires_s: float) -> None:

@@ -24,6 +24,8 @@ class Failure:
     """None: as the policy says."""
     is_final: bool = False
     """Not to be delivered again, whatever the number of attempts."""
+    is_counted: bool = True
+    """False: the delivery is no attempt, so it can never be the last."""
 
 
 EXPIRED: Final = Failure(EXPIRED_REASON)
@@ -49,7 +51,7 @@ def after(
     """What happens after delivery number `attempt` has failed."""
     if failure.is_final:
         return GivenUp(failure.reason)
-    if attempt >= max_attempts:
+    if attempt >= max_attempts and failure.is_counted:
         times = "1 delivery" if attempt == 1 else f"{attempt} deliveries"
         return GivenUp(f"not acknowledged in {times}; the last one: {failure.reason}")
     if failure.delay_ms is not None:

@@ -69,6 +69,8 @@ class PollRequest(Struct, frozen=True):
     paused: frozenset[QueueName] = frozenset()
     force: bool = False
     """Join although the group leases one of the topics."""
+    replace_subscription: bool = False
+    """Read with these filters although the group reads a topic with another one."""
 
 
 class QueuePart(Struct):

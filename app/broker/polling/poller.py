@@ -11,6 +11,7 @@ in which the queues have their turns. Event loop only.
 """
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -22,6 +23,7 @@ from app.broker.context import Context
 from app.broker.failures.failed_deliveries import FailedDeliveries
 from app.broker.filters.filters import Filter, parse_filter
 from app.broker.groups.consumption import Consumptions
+from app.broker.groups.group_filters import ALL, GroupFilters
 from app.broker.groups.groups import Groups
 from app.broker.groups.members import Members
 from app.broker.journal.cold_reads import ColdReads
@@ -36,7 +38,7 @@ from app.broker.ports import Group
 from app.broker.read.long_polls import Bell, LongPolls, Watch
 from app.broker.read.puller import check_wait
 from app.broker.results import Delivery, ReceiveRequest, SettleResult
-from app.domain.consumers.membership import QueueName
+from app.domain.consumers.membership import QueueName, TopicSubscription
 from app.domain.errors import InvalidRequest
 from app.domain.handles.receipt import RETRY_QUEUE_ID
 from app.domain.names import retry_topic
@@ -56,6 +58,7 @@ class Poller:
         groups: Groups,
         members: Members,
         consumptions: Consumptions,
+        filters: GroupFilters,
         receiver: Receiver,
         settler: Settler,
         failed_deliveries: FailedDeliveries,
@@ -71,6 +74,7 @@ class Poller:
         self._readers = context.readers
         self._check_open = context.gate.check
         self._long_polls = long_polls
+        self._filters = filters
         self._groups = groups
         self._members = members
         self._receiver = receiver
@@ -92,6 +96,7 @@ class Poller:
         """
         self._check_open()
         self.check(request)
+        request = self._with_filters(group, request)
         settled: list[SettleResult] = []
         if request.settles is not None:
             settled = await self._settles.settle(group, request.settles)
@@ -116,6 +121,19 @@ class Poller:
             poll.again_ms(),
             poll.is_paused,
         )
+
+    def _with_filters(self, name: str, request: PollRequest) -> PollRequest:
+        """With the group's filters where the member names none. A group that does not exist yet
+        has none."""
+        group, profile = self._metadata.snapshot.groups.get(name), request.profile
+        if group is None:
+            named = [TopicSubscription(topic, each or ALL) for topic, each in profile.subscriptions]
+            agreed = dataclasses.replace(profile, subscriptions=tuple(named))
+        else:
+            agreed = self._filters.check_profile(
+                group, profile, replaces=request.replace_subscription
+            )
+        return request if agreed == profile else replace(request, profile=agreed)
 
     def _pass_on(self, poll: "_Poll") -> None:
         """Nobody is there to read the answer: others may have the retries."""
@@ -212,9 +230,13 @@ class Poller:
     def _source(self, group: Group, part: QueuePart, wanted: Filter | None) -> Source:
         topic, queue_id = part.queue
         state = self._groups.consumer_journal.find((group.name, topic, queue_id))
+        is_done = end = None
         if state is not None and state.progress.end > state.progress.committed:
-            return Source(part, wanted, state.progress.is_acked)
-        return Source(part, wanted)
+            is_done = state.progress.is_acked
+        if group.max_span is not None and group.mode is not GroupMode.BROADCAST:
+            committed = self._groups.offset_cache.committed(group.name, topic).get(queue_id, 0)
+            end = committed + group.max_span
+        return Source(part, wanted, end, is_done)
 
     async def _take_retries(self, poll: "_Poll", group: Group, one: Round) -> None:
         """Lease what the group has handed back: a quarter of the answer at most."""

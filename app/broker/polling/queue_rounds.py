@@ -28,21 +28,25 @@ NOT_READ: Final = "NOT_READ"
 EXPIRED: Final = "OFFSET_EXPIRED"
 OUT_OF_RANGE: Final = "OFFSET_OUT_OF_RANGE"
 NO_PERMISSION: Final = "NO_PERMISSION"
+FLOW_CONTROL: Final = "FLOW_CONTROL"
 
 
 class Source:
     """One queue that may be read in this round."""
 
-    __slots__ = ("is_done", "part", "wanted")
+    __slots__ = ("end_offset", "is_done", "part", "wanted")
 
     def __init__(
         self,
         part: QueuePart,
         wanted: Filter | None,
+        end_offset: int | None = None,
         is_done: Callable[[int], bool] | None = None,
     ) -> None:
         self.part = part
         self.wanted = wanted
+        self.end_offset = end_offset
+        """Nothing from here on: the group's `max_span`."""
         self.is_done = is_done
         """Of messages that were handed back, and that the committed offset has not passed."""
 
@@ -151,6 +155,8 @@ class Round:
             part.status, part.offset, part.is_error = EXPIRED, low, True
         elif part.offset > high:
             part.status, part.offset, part.is_error = OUT_OF_RANGE, high, True
+        elif part.offset < high and part.offset >= _end_of(source):
+            part.status = FLOW_CONTROL
         elif part.offset == high:
             _say(part, 0)
         else:
@@ -167,6 +173,7 @@ class Round:
             wanted=source.wanted,
             max_messages=self.messages_left,
             max_bytes=bytes_max,
+            end_offset=source.end_offset,
             wait_for_disk=wait_for_disk,
         )
 
@@ -189,7 +196,8 @@ class Round:
 
 
 def _end_of(source: Source) -> int:
-    return source.part.max_offset
+    high = source.part.max_offset
+    return high if source.end_offset is None else min(high, source.end_offset)
 
 
 def _without_done(read: ReadResult, is_done: Callable[[int], bool]) -> ReadResult:

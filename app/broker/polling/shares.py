@@ -63,7 +63,9 @@ class Shares:
             if found is not None:
                 return found
         beat = Heartbeat(request.profile, request.generation, request.assignment_id)
-        beat = replace(beat, force=request.force and is_first)
+        if is_first:
+            replaces = request.replace_subscription
+            beat = replace(beat, force=request.force, replace_subscription=replaces)
         told = await self._members.heartbeat(name, client_id, beat, lambda: False)
         names = [QueueName(each.topic, each.queue_id) for each in told.assignment.assigned]
         return Share(

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from app.broker.progress.ack_set import AckSet, PackedPages
-from app.domain.consumers.consumption import Consumption
+from app.domain.consumers.consumption import Consumption, SubscriptionSource
 
 Key = tuple[str, str, int]
 """Group, topic, queue id."""
@@ -135,6 +135,24 @@ class ConsumptionSet(Struct, array_like=True, tag=11):
     since_ms: int
 
 
+class GroupSubscription(Struct, array_like=True, frozen=True):
+    """The filter with which a group reads a topic."""
+
+    filter: str
+    source: SubscriptionSource
+    set_by: str | None
+    set_ms: int
+    version: int
+
+
+class SubscriptionSet(Struct, array_like=True, tag=12):
+    """The group reads the topic with this filter from now on; None: whoever comes next decides."""
+
+    group: str
+    topic: str
+    subscription: GroupSubscription | None
+
+
 Entry = (
     Settled
     | HandedOut
@@ -147,6 +165,7 @@ Entry = (
     | Bound
     | HeldTo
     | ConsumptionSet
+    | SubscriptionSet
 )
 
 
@@ -165,6 +184,7 @@ class _Row(Struct, array_like=True):
     since_ms: int = 0
     """Of a row that has no queue, one for each group and topic: how the group consumes the topic,
     and since when."""
+    subscription: GroupSubscription | None = None
 
 
 NO_QUEUE: Final = -1
@@ -383,6 +403,8 @@ class ConsumerState:
         that knew none."""
         self.consumptions: dict[tuple[str, str], tuple[Consumption, int]] = {}
         """(group, topic) → how it is consumed, and since when in epoch milliseconds."""
+        self.subscriptions: dict[tuple[str, str], GroupSubscription] = {}
+        """(group, topic) → the filter with which it is read."""
 
     def get_or_make(self, key: Key) -> QueueState:
         state = self.queues.get(key)
@@ -398,6 +420,8 @@ class ConsumerState:
             del self.generations[pair]
         for pair in [pair for pair in self.consumptions if pair[0] == group or pair[1] == topic]:
             del self.consumptions[pair]
+        for pair in [pair for pair in self.subscriptions if pair[0] == group or pair[1] == topic]:
+            del self.subscriptions[pair]
 
     # --- JournaledState
 
@@ -405,6 +429,7 @@ class ConsumerState:
         self.queues.clear()
         self.generations.clear()
         self.consumptions.clear()
+        self.subscriptions.clear()
 
     def apply(self, entry: bytes) -> None:
         self.take(_decode_entry(entry))
@@ -427,11 +452,14 @@ class ConsumerState:
                 state.take(entry)
             case Forgotten() | Unsubscribed():
                 self._drop(entry)
-            case Bound() | ConsumptionSet():
+            case Bound() | ConsumptionSet() | SubscriptionSet():
                 self._take_of_pair(entry)
 
-    def _take_of_pair(self, entry: Bound | ConsumptionSet) -> None:
+    def _take_of_pair(self, entry: Bound | ConsumptionSet | SubscriptionSet) -> None:
         pair = entry.group, entry.topic
+        if isinstance(entry, SubscriptionSet):
+            self._subscribe(pair, entry.subscription)
+            return
         if isinstance(entry, ConsumptionSet):
             self._set_consumption(pair, entry.consumption, entry.since_ms)
             return
@@ -447,6 +475,13 @@ class ConsumerState:
             del self.queues[key]
         self.generations.pop((entry.group, entry.topic), None)
         self.consumptions.pop((entry.group, entry.topic), None)
+        self.subscriptions.pop((entry.group, entry.topic), None)
+
+    def _subscribe(self, pair: tuple[str, str], now: GroupSubscription | None) -> None:
+        if now is None:
+            self.subscriptions.pop(pair, None)
+        else:
+            self.subscriptions[pair] = now
 
     def _set_consumption(
         self, pair: tuple[str, str], kind: Consumption | None, since_ms: int
@@ -474,6 +509,7 @@ class ConsumerState:
                 self.generations[row.group, row.topic] = row.generations
             if row.queue_id == NO_QUEUE:
                 self._set_consumption((row.group, row.topic), row.consumption, row.since_ms)
+                self._subscribe((row.group, row.topic), row.subscription)
                 continue
             state = self.get_or_make((row.group, row.topic, row.queue_id))
             state.progress.committed = row.committed
@@ -494,10 +530,11 @@ class ConsumerState:
             yield encode_entry(rows)
 
     def _rows(self) -> Iterator[_Row]:
-        for pair in {**self.generations, **self.consumptions}:
+        for pair in {**self.generations, **self.consumptions, **self.subscriptions}:
             generations = self.generations.get(pair, (0, 0))
             kind, since_ms = self.consumptions.get(pair, (None, 0))
-            yield _Row(*pair, NO_QUEUE, 0, [], [], [], generations, kind, since_ms)
+            filters = self.subscriptions.get(pair)
+            yield _Row(*pair, NO_QUEUE, 0, [], [], [], generations, kind, since_ms, filters)
         for key in list(self.queues):
             state = self.queues.get(key)
             if state is None:

@@ -25,6 +25,8 @@ class GroupStreamRequest(StreamRequest):
     invisible_ms: int | None = None
     force: bool = False
     """Lease although members of the group read the topic: they lose it."""
+    replace_subscription: bool = False
+    """Read with this filter although the group reads the topic with another one."""
 
 
 class GroupStream(Stream):

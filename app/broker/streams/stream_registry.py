@@ -5,6 +5,7 @@ Event loop only.
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from app.broker.consume.receiver import Receiver, check_invisible
 from app.broker.context import Context
@@ -47,6 +48,7 @@ class StreamRegistry:
         self._clock = context.clock
         self._groups = groups
         self._begin = receiver.begin
+        self._agree = receiver.agree_on_filter
         self._open: set[Stream] = set()
 
     @property
@@ -88,6 +90,8 @@ class StreamRegistry:
         self._check_room()
         group = await self._groups.find_or_create_group(group_name)
         _, effects = await self._begin(group, topic, force=request.force)
+        used = self._agree(group, topic, request.filter, replaces=request.replace_subscription)
+        request = replace(request, filter=used)
         stream = GroupStream(self, topic, group, request, effects)
         self._enter(stream)
         return stream

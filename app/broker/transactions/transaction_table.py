@@ -63,6 +63,8 @@ class Transaction:
     next_check_s: float = 0.0
     generation: int = 0
     """Of the topic, while it is prepared; 0: not known, of an earlier version."""
+    counts_when_asked: bool = False
+    """Only checks that were handed out count: who is never there to be asked loses nothing."""
 
 
 class _Decision(msgspec.Struct, array_like=True):
@@ -189,7 +191,7 @@ class TransactionTable:
             if transaction is None or transaction.next_check_s != at_s:
                 continue
             if transaction.checks < self._checks_max:
-                transaction.checks += 1
+                transaction.checks += not transaction.counts_when_asked
                 self._ready.setdefault(transaction.producer_group, {})[transaction_id] = None
                 due.append(transaction)
             else:
@@ -220,6 +222,7 @@ class TransactionTable:
                 del ready[transaction_id]
             elif visible(transaction.topic):
                 del ready[transaction_id]
+                transaction.checks += transaction.counts_when_asked
                 taken.append(transaction)
         if not ready:
             self._ready.pop(producer_group, None)
@@ -228,6 +231,7 @@ class TransactionTable:
     def give_back_checks(self, transactions: Iterable[Transaction]) -> None:
         """Undo `take_checks`: they never reached the producer."""
         for transaction in transactions:
+            transaction.checks -= transaction.counts_when_asked
             if transaction.transaction_id in self.pending:
                 ready = self._ready.setdefault(transaction.producer_group, {})
                 ready[transaction.transaction_id] = None

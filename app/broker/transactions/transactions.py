@@ -63,6 +63,9 @@ _LOG: Final = logging.getLogger(__name__)
 QUEUE: Final = 0
 PRODUCER_GROUP: Final = "PGROUP"
 CHECK_AFTER: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+CHECKS: Final = "MQ_CHECKS"
+WHEN_ASKED: Final = "when_asked"
+"""A value of `CHECKS`: only checks that were handed out count."""
 """RocketMQ's name; fractions are allowed here."""
 
 CHECKS_EXHAUSTED: Final = "CHECKS_EXHAUSTED"
@@ -139,6 +142,7 @@ class Transactions:
         *,
         producer_group: str,
         check_after_ms: int | None = None,
+        counts_when_asked: bool = False,
         queue_id: int | None = None,
         flush: FlushMode | None = None,
     ) -> Transaction:
@@ -165,6 +169,8 @@ class Transactions:
                 CHECK_AFTER: f"{after_ms / 1_000:g}",
                 PROPERTY_GENERATION: str(view.generation),
             }
+            if counts_when_asked:
+                system[CHECKS] = WHEN_ASKED
             half = replace(message, system=system, message_id=None)
             confirmation = AppendFuture()
 
@@ -187,6 +193,7 @@ class Transactions:
             appended.store_time_ms,
             after_ms,
             generation=view.generation,
+            counts_when_asked=counts_when_asked,
         )
         await confirmation.wait()
         return transaction
@@ -375,6 +382,7 @@ class Transactions:
         if gone():
             self._table.give_back_checks(taken)
             return []
+        self._note_checks([each for each in taken if each.counts_when_asked])
         return [check for check in [await self._check(each) for each in taken] if check]
 
     def give_back(self, checks: Sequence[Check]) -> None:
@@ -403,16 +411,21 @@ class Transactions:
             return
         due, overdue = self._table.begin_checks(self._clock.monotonic_s())
         if due:
-            entry = self.journal.entry(self._table.checks_entry(due))
-            # Not written, they are asked about once more after a restart.
-            with self.faults.guard("checks"):
-                self._store.append_step((entry,), FlushMode.ASYNC, lambda _error: None)
+            self._note_checks([each for each in due if not each.counts_when_asked])
             for producer_group in {each.producer_group for each in due}:
                 self._long_polls.on_arrival(_line(producer_group), QUEUE)
         for transaction in overdue:
             with self.faults.guard(transaction.transaction_id):
                 await self._roll_back(transaction)
         self._store.trim(HALF_TOPIC, QUEUE, self._table.first_half)
+
+    def _note_checks(self, transactions: Sequence[Transaction]) -> None:
+        """Have the log know how often these were asked about. Not written, they are asked about
+        once more after a restart."""
+        if transactions:
+            entry = self.journal.entry(self._table.checks_entry(transactions))
+            with self.faults.guard("checks"):
+                self._store.append_step((entry,), FlushMode.ASYNC, lambda _error: None)
 
     async def _roll_back(self, transaction: Transaction) -> None:
         try:
@@ -477,6 +490,7 @@ def _transaction_of(half: StoredMessage) -> Transaction:
         half.queue_offset,
         half.store_time_ms,
         round(float(system[CHECK_AFTER]) * 1_000),
+        counts_when_asked=system.get(CHECKS) == WHEN_ASKED,
         generation=int(system.get(PROPERTY_GENERATION, 0)),
     )
 

@@ -17,6 +17,7 @@ from app.domain.settings import (
     Permission,
     RetryPolicy,
     StartPosition,
+    SubscriptionRule,
     TopicSettings,
     TopicType,
     TraceMode,
@@ -102,6 +103,9 @@ class GroupView:
     on_exhausted: WhenExhausted
     max_in_flight_per_member: int | None
     paused: bool
+    max_in_flight_bytes: int | None
+    max_span: int | None
+    subscription: SubscriptionRule
     generation: int
     created_ms: TimestampMs
     updated_ms: TimestampMs
@@ -120,6 +124,9 @@ class GroupView:
             self.on_exhausted,
             self.max_in_flight_per_member,
             self.paused,
+            self.max_in_flight_bytes,
+            self.max_span,
+            self.subscription,
         )
 
 

@@ -23,6 +23,15 @@ class Consumption(StrEnum):
     """Members by heartbeat, their commits, and commits of clients that name no member."""
 
 
+class SubscriptionSource(StrEnum):
+    """Where the filter of a group in a topic comes from."""
+
+    SET = "set"
+    """An operator has set it: another one is refused."""
+    USED = "used"
+    """The first consumer has named it: when nobody consumes any more, the next one may."""
+
+
 class ConsumptionEffectCode(StrEnum):
     """What a change of the kind does. Programs switch on it."""
 

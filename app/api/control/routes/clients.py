@@ -165,6 +165,7 @@ def _consumer(
         "first_seen_ms": row.first_seen_ms,
         "last_seen_ms": row.last_seen_ms,
         "in_flight": None if holder is None else holder.count,
+        "in_flight_bytes": None if holder is None else holder.bytes,
         "rate_per_s": row.rate_per_s(now_ms),
         "assigned": assigned.get(row.client_id or "") if row.kind in _MEMBERS else None,
         "node_id": node_id,

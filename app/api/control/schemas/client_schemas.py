@@ -47,10 +47,13 @@ class ConsumerDocument(_ClientDocument):
         examples=["receive"],
     )
     in_flight: int | None = Field(
-        description="Messages that it holds; known where `max_in_flight_per_member` is set",
+        description="Messages that it holds; known where the group has `max_in_flight_per_member` "
+        "or `max_in_flight_bytes`",
         examples=[16],
     )
-    in_flight_bytes: int | None = Field(default=None, description="Not known", examples=[None])
+    in_flight_bytes: int | None = Field(
+        default=None, description="Bytes of their records, as well", examples=[16384]
+    )
     assigned: int | None = Field(
         description="Queues that it owns; null: it is no member", examples=[4]
     )

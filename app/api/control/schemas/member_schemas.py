@@ -14,7 +14,9 @@ from app.api.control.schemas.schemas import (
     RequestModel,
 )
 from app.broker.groups.members import GroupMembers, Heartbeat, MemberShare
+from app.broker.progress.consumer_state import GroupSubscription
 from app.domain.consumers.allocation import VIRTUAL_NODES
+from app.domain.consumers.consumption import SubscriptionSource
 from app.domain.consumers.membership import (
     Assignment,
     Conflict,
@@ -38,7 +40,10 @@ class SubscriptionBody(RequestModel):
     """A topic that the member reads."""
 
     topic: TopicName
-    filter: str = Field(default="*", description="a tag expression, or `sql:` and a condition")
+    filter: str | None = Field(
+        default=None,
+        description="a tag expression, or `sql:` and a condition; without one the group's",
+    )
 
 
 class QueueBody(RequestModel):
@@ -104,12 +109,15 @@ class HeartbeatBody(RequestModel):
         default=None, description="of the last answer; `wait` ends when the present one differs"
     )
 
-    def heartbeat(self, wait_s: float, *, force: bool = False) -> Heartbeat:
+    def heartbeat(
+        self, wait_s: float, *, force: bool = False, replace_subscription: bool = False
+    ) -> Heartbeat:
         strategy = self.strategy
         if isinstance(strategy, StrategyName):
             strategy = StrategyBody(name=strategy)
         subscriptions = sorted(
-            TopicSubscription(each.topic, each.filter.strip() or "*") for each in self.subscriptions
+            TopicSubscription(each.topic, (each.filter or "").strip())
+            for each in self.subscriptions
         )
         return Heartbeat(
             Profile(
@@ -122,6 +130,7 @@ class HeartbeatBody(RequestModel):
             self.assignment_id,
             wait_s,
             force,
+            replace_subscription,
         )
 
 
@@ -434,3 +443,54 @@ def _refused(locking: Locking) -> list[RefusedQueueDocument]:
         RefusedQueueDocument(topic=name.topic, queue_id=name.queue_id, reason=reason)
         for name, reason in locking.refused
     ]
+
+
+# --- filters of groups ----------------------------------------------------------------------
+
+
+class SubscriptionSettingBody(RequestModel):
+    """The filter with which the group reads the topic."""
+
+    filter: str = Field(
+        description="a tag expression (`*` is everything), or `sql:` and a condition",
+        examples=["created || paid"],
+    )
+
+
+class GroupSubscriptionDocument(AnswerModel):
+    """The filter with which a group reads a topic. `version` rises with each change."""
+
+    topic: str = Field(description="The topic", examples=["orders"])
+    filter: str = Field(description="`*` is everything", examples=["created || paid"])
+    source: SubscriptionSource = Field(
+        description="set: by an operator, another filter is refused; used: by the first consumer, "
+        "when nobody consumes any more the next one may name another"
+    )
+    set_by: str | None = Field(
+        description="The client, or the principal that set it; null: not known",
+        examples=["worker-1"],
+    )
+    set_ms: int = Field(description="Since when", examples=[1_800_000_000_000])
+    version: int = Field(description="Which change of it this is", examples=[1])
+
+    @classmethod
+    def of(cls, topic: str, subscription: GroupSubscription) -> Self:
+        return cls(
+            topic=topic,
+            filter=subscription.filter,
+            source=subscription.source,
+            set_by=subscription.set_by,
+            set_ms=subscription.set_ms,
+            version=subscription.version,
+        )
+
+
+class SubscriptionChangeDocument(DryRunMember, GroupSubscriptionDocument):
+    """What was set or deleted, or would be."""
+
+
+class GroupSubscriptionList(AnswerModel):
+    """All filters of a group, by topic."""
+
+    group: str = Field(description="The group", examples=["billing"])
+    subscriptions: list[GroupSubscriptionDocument] = Field(description="By name of the topic")

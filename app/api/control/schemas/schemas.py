@@ -27,6 +27,7 @@ from app.domain.settings import (
     GroupMode,
     Permission,
     RetryPolicy,
+    SubscriptionRule,
     TopicType,
     TraceMode,
     WhenExhausted,
@@ -275,6 +276,16 @@ class GroupDocument(AnswerModel):
     on_exhausted: WhenExhausted
     max_in_flight_per_member: int | None
     paused: bool
+    max_in_flight_bytes: int | None = Field(
+        description="Bytes of records that it holds before it is given no more", examples=[None]
+    )
+    max_span: int | None = Field(
+        description="Messages of a queue from the committed offset on that may be handed out",
+        examples=[2000],
+    )
+    subscription: SubscriptionRule = Field(
+        description="one: its clients read a topic with one filter; free: each with its own"
+    )
     namespace: str
     created_ms: int
     updated_ms: int
@@ -300,6 +311,9 @@ class GroupDocument(AnswerModel):
             on_exhausted=group.on_exhausted,
             max_in_flight_per_member=group.max_in_flight_per_member,
             paused=group.paused,
+            max_in_flight_bytes=group.max_in_flight_bytes,
+            max_span=group.max_span,
+            subscription=group.subscription,
             created_ms=group.created_ms,
             updated_ms=group.updated_ms,
             version=group.version,

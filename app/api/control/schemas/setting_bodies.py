@@ -30,6 +30,7 @@ from app.domain.settings import (
     GroupMode,
     Permission,
     RetryPolicy,
+    SubscriptionRule,
     TopicType,
     TraceMode,
     WhenExhausted,
@@ -256,6 +257,23 @@ class _GroupFields(SettingsBody):
         default=None,
         description="messages that one client_id holds at most; null, and new: as many as the "
         "group may",
+    )
+    max_in_flight_bytes: int | None = Field(
+        default=None,
+        description="bytes of records that the group holds before it is given no more; null, and "
+        "new: any number",
+        examples=[104857600],
+    )
+    max_span: int | None = Field(
+        default=None,
+        description="how far the messages of a queue that are handed out may lie ahead of the "
+        "committed offset; null, and new: any number",
+        examples=[2000],
+    )
+    subscription: SubscriptionRule | None = Field(
+        default=None,
+        description="one: the group reads a topic with one filter, and another is refused; free: "
+        "each request has its own; new: one",
     )
 
     @model_validator(mode="after")

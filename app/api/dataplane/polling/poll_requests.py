@@ -33,7 +33,7 @@ from app.domain.limits import (
     Limits,
 )
 
-POLL_PARAMETERS: Final = frozenset({"wait", "force", "body"})
+POLL_PARAMETERS: Final = frozenset({"wait", "force", "replace_subscription", "body"})
 
 poll_decoder: Final = BodyDecoder(
     PollBody,
@@ -99,6 +99,7 @@ def request_of(asked: PollBody, query: Query, wait_s: float, limits: Limits) -> 
         positions={names.queue(each): each.offset for each in asked.positions},
         paused=frozenset(names.queue(each) for each in asked.paused),
         force=query.flag("force"),
+        replace_subscription=query.flag("replace_subscription"),
     )
 
 
@@ -106,7 +107,7 @@ def _profile_of(asked: PollBody, names: _Names) -> Profile:
     return Profile(
         tuple(
             sorted(
-                TopicSubscription(names.topic(each.topic), (each.filter or "").strip() or "*")
+                TopicSubscription(names.topic(each.topic), (each.filter or "").strip())
                 for each in asked.subscriptions
             )
         ),

@@ -84,7 +84,7 @@ class Polling:
         except ClientGone:
             self._broker.receiver.give_back(result.retries)
             raise
-        self._count(exchange, group, asked.client_id, request, given)
+        self._count(exchange, group, asked.client_id, given)
 
     def _check_caller(
         self, exchange: RequestContext, group: str, client_id: str, request: PollRequest
@@ -97,7 +97,9 @@ class Polling:
         topics += [each.queue.topic for each in request.hand_backs]
         exchange.require_each(Action.SUB, Kind.TOPIC, topics)
         self._named.client(exchange, group, client_id)
-        self._named.force(exchange, group, is_forced=request.force)
+        self._named.force(
+            *(exchange, group), is_forced=request.force, replaces=request.replace_subscription
+        )
         if request.settles is not None:
             self._check_handles(exchange, request.settles)
 
@@ -142,7 +144,6 @@ class Polling:
         exchange: RequestContext,
         group: str,
         client_id: str,
-        request: PollRequest,
         given: Sequence[Given],
     ) -> None:
         total = 0
@@ -154,5 +155,5 @@ class Polling:
                 figures.given(count, size)
         note_polled(
             *(self._broker.clients, exchange, group),
-            *(dict(request.profile.subscriptions), client_id, total),
+            *(self._broker.members.filters_of(group, client_id), client_id, total),
         )

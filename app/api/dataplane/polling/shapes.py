@@ -218,6 +218,7 @@ PollStatus = Literal[
     "NOT_READ",
     "OFFSET_EXPIRED",
     "OFFSET_OUT_OF_RANGE",
+    "FLOW_CONTROL",
     "NO_PERMISSION",
 ]
 
@@ -232,8 +233,8 @@ class PolledQueueView(Struct, frozen=True, gc=False):
         Meta(
             description="NOT_READ: the answer was full before its turn, or it has to be read from "
             "the disk next time. OFFSET_EXPIRED, OFFSET_OUT_OF_RANGE: the position is not "
-            "readable, `next_offset` is the nearest that is. NO_PERMISSION: the topic is not to be "
-            "read"
+            "readable, `next_offset` is the nearest that is. FLOW_CONTROL: more than the group's "
+            "`max_span` was read and not committed. NO_PERMISSION: the topic is not to be read"
         ),
     ]
     next_offset: Annotated[int, Meta(description="the position for the next poll")]

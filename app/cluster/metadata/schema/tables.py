@@ -88,6 +88,9 @@ consumer_groups = Table(
     Column("max_in_flight_per_member", Integer, nullable=True),
     Column("paused", Boolean(create_constraint=False), nullable=False, server_default=false()),
     Column("generation", BigInteger, nullable=False, server_default="1"),
+    Column("max_in_flight_bytes", BigInteger, nullable=True),
+    Column("max_span", BigInteger, nullable=True),
+    Column("subscription", String(32), nullable=False, server_default="free"),
     CheckConstraint("max_attempts > 0", name="attempts_positive"),
 )
 

@@ -18,7 +18,13 @@ from app.cluster.metadata.tables.settings_table import SettingsTable
 from app.domain.errors import GroupNotFound
 from app.domain.identity import Kind
 from app.domain.positions import TimestampMs
-from app.domain.settings import DeliveryOrder, GroupMode, GroupSettings, WhenExhausted
+from app.domain.settings import (
+    DeliveryOrder,
+    GroupMode,
+    GroupSettings,
+    SubscriptionRule,
+    WhenExhausted,
+)
 
 
 def _made(
@@ -36,6 +42,9 @@ def _made(
         settings.on_exhausted,
         settings.max_in_flight_per_member,
         settings.paused,
+        settings.max_in_flight_bytes,
+        settings.max_span,
+        settings.subscription,
         generation=generation,
         created_ms=now_ms,
         updated_ms=now_ms,
@@ -58,6 +67,9 @@ def _altered(
         on_exhausted=settings.on_exhausted,
         max_in_flight_per_member=settings.max_in_flight_per_member,
         paused=settings.paused,
+        max_in_flight_bytes=settings.max_in_flight_bytes,
+        max_span=settings.max_span,
+        subscription=settings.subscription,
         updated_ms=now_ms,
         version=version,
     )
@@ -75,6 +87,9 @@ def _columns(view: GroupView) -> dict[str, str | int | None]:
         "on_exhausted": view.on_exhausted.value,
         "max_in_flight_per_member": view.max_in_flight_per_member,
         "paused": view.paused,
+        "max_in_flight_bytes": view.max_in_flight_bytes,
+        "max_span": view.max_span,
+        "subscription": view.subscription.value,
         "generation": view.generation,
         "updated_ms": view.updated_ms,
         "version": view.version,
@@ -94,6 +109,9 @@ def _view(row: Row[*tuple[object, ...]]) -> GroupView:
         on_exhausted=WhenExhausted(row.on_exhausted),
         max_in_flight_per_member=row.max_in_flight_per_member,
         paused=row.paused,
+        max_in_flight_bytes=row.max_in_flight_bytes,
+        max_span=row.max_span,
+        subscription=SubscriptionRule(row.subscription),
         generation=row.generation,
         created_ms=row.created_ms,
         updated_ms=row.updated_ms,

@@ -91,6 +91,13 @@ def _delivered_early(http: httpx.Client, topic: str) -> httpx.Response:
     return http.post(f"/v1/topics/{topic}/scheduled/{_later(http, topic)}:deliver")
 
 
+def _deleted_subscription(http: httpx.Client, topic: str) -> httpx.Response:
+    http.put(f"/v1/groups/s-{topic}").raise_for_status()
+    path = f"/v1/groups/s-{topic}/subscriptions/{topic}"
+    http.put(path, json={"filter": "paid"}).raise_for_status()
+    return http.delete(path)
+
+
 def _later(http: httpx.Client, topic: str) -> str:
     sent = http.post(f"/v1/topics/{topic}/messages?delay=1h", content=b"x")
     return str(sent.raise_for_status().json()["recall_handle"])
@@ -110,6 +117,7 @@ EMPTY: Mapping[tuple[str, str, int], Callable[[httpx.Client, str], httpx.Respons
     ("delete", _GROUP + "/members/{client_id}", 204): _member_that_left,
     ("delete", _GROUP + "/offsets/{topic}", 204): _forgotten_offsets,
     ("delete", _GROUP + "/snapshots/{name}", 204): _deleted_snapshot,
+    ("delete", _GROUP + "/subscriptions/{topic}", 204): _deleted_subscription,
     ("delete", "/v1/receipts/{handle}", 204): _acked_receipt,
     ("delete", "/v1/schedules/{name}", 204): _deleted_schedule,
     ("delete", _TOPIC, 204): _deleted_topic,

@@ -206,6 +206,8 @@ OPERATIONS: list[tuple[str, str, str, object]] = [
     ),
     ("reset_group_offsets", "POST", f"{DONE}/offsets/orders:reset", {"to": "earliest"}),
     ("reset_all_group_offsets", "POST", f"{DONE}/offsets:reset", {"to": "latest"}),
+    ("put_group_subscription", "PUT", f"{DONE}/subscriptions/orders", {"filter": "paid"}),
+    ("delete_group_subscription", "DELETE", f"{DONE}/subscriptions/orders", None),
     ("put_snapshot", "PUT", f"{DONE}/snapshots/second", None),
     ("restore_snapshot", "POST", f"{DONE}/snapshots/first:restore", None),
     ("delete_snapshot", "DELETE", f"{DONE}/snapshots/first", None),
@@ -248,7 +250,7 @@ def test_every_control_operation_is_tried() -> None:
 
 
 _TIMES = {"version", "created_ms", "updated_ms", "deliver_time_ms", "decided_ms", "queue_offset"}
-_TIMES |= {"expires_ms"}
+_TIMES |= {"expires_ms", "set_ms"}
 """Members that tell of the moment of the change itself."""
 _KNOWN_WHEN_DONE = {"id", "key"}
 """Of a key."""
@@ -398,6 +400,9 @@ REFUSED: list[tuple[str, str, str, object]] = [
     ("reset_group_offsets", "POST", f"{DONE}/offsets/nothing:reset", {"to": "earliest"}),
     ("reset_group_offsets", "POST", "/v1/groups/nothing/offsets/orders:reset", {"to": "latest"}),
     ("reset_all_group_offsets", "POST", "/v1/groups/nothing/offsets:reset", {"to": "latest"}),
+    ("put_group_subscription", "PUT", f"{DONE}/subscriptions/orders", {"filter": "sql:("}),
+    ("put_group_subscription", "PUT", f"{DONE}/subscriptions/nothing", {"filter": "paid"}),
+    ("delete_group_subscription", "DELETE", f"{DONE}/subscriptions/empty", None),
     ("put_snapshot", "PUT", "/v1/groups/nothing/snapshots/a", None),
     ("put_snapshot", "PUT", f"{DONE}/snapshots/first", None),
     ("restore_snapshot", "POST", f"{DONE}/snapshots/nothing:restore", None),

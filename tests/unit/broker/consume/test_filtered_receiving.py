@@ -6,6 +6,7 @@ import pytest
 
 from app.domain.errors import IllegalFilter
 from app.domain.limits import FILTER_LOOK_MESSAGES, Limits
+from app.domain.settings import GroupSettings, SubscriptionRule
 from tests.support.nodes.brokers import TOPIC, bodies, running
 from tests.support.nodes.waiting import until
 
@@ -50,6 +51,7 @@ async def test_a_match_too_far_off_takes_a_second_receive() -> None:
 
 async def test_a_receive_that_waits_goes_on_after_a_cold_read_without_a_match() -> None:
     async with running() as world:
+        await world.group(GroupSettings(subscription=SubscriptionRule.FREE))
         await world.receive()
         await world.send(b"other", tag="a")
         world.store.cold.add((TOPIC, 0))

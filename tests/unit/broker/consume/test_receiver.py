@@ -17,7 +17,7 @@ from app.domain.errors import (
 )
 from app.domain.limits import Limits
 from app.domain.names import retry_topic
-from app.domain.settings import CustomizedRetry, GroupSettings
+from app.domain.settings import CustomizedRetry, GroupSettings, SubscriptionRule
 from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, never_gone, offsets, running
 from tests.support.nodes.waiting import until
 
@@ -219,6 +219,7 @@ async def test_room_that_another_topic_found_is_for_all() -> None:
 
 async def test_a_filter_leaves_out_what_does_not_match_for_the_whole_group() -> None:
     async with running() as world:
+        await world.group(GroupSettings(subscription=SubscriptionRule.FREE))
         for number in range(9):
             world.store.fill(TOPIC, 0, [b"%d" % number], tag="abc"[number % 3])
         received = await world.receive(2, filter="b || c")

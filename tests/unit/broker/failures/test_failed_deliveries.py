@@ -10,7 +10,7 @@ from app.broker.results import Delivery, Nack
 from app.domain.errors import DiskFull, ReceiptHandleExpired, StoreFailed
 from app.domain.message import Message
 from app.domain.names import dead_letter_topic, retry_topic
-from app.domain.settings import CustomizedRetry, DeliveryOrder, GroupSettings
+from app.domain.settings import CustomizedRetry, DeliveryOrder, GroupSettings, SubscriptionRule
 from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, offsets, running
 from tests.support.nodes.waiting import until
 
@@ -37,6 +37,7 @@ async def give_up(world: World, *deliveries: Delivery, reason: str | None = None
 
 async def test_a_nacked_message_comes_again_through_the_retry_topic_as_it_was() -> None:
     async with running(queues=2) as world:
+        await world.group(GroupSettings(subscription=SubscriptionRule.FREE))
         message = Message(
             b"body",
             tag="t",

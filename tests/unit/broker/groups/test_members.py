@@ -35,7 +35,7 @@ from app.domain.errors import (
     TopicNotFound,
 )
 from app.domain.limits import Limits
-from app.domain.settings import GroupMode, GroupSettings
+from app.domain.settings import GroupMode, GroupSettings, SubscriptionRule
 from tests.support.nodes.brokers import GROUP, TOPIC, World, never_gone, put_group, running
 from tests.support.nodes.waiting import until
 
@@ -278,6 +278,7 @@ class TestLongPoll:
 class TestConflicts:
     async def test_filters_topics_and_strategies_are_compared(self, world: World) -> None:
         await world.topic(1, "bills")
+        await world.group(GroupSettings(subscription=SubscriptionRule.FREE))
         await beat(world, "a", profile=Profile((TopicSubscription(TOPIC, "x"),), Strategy()))
         profile = Profile(
             (TopicSubscription("bills"), TopicSubscription(TOPIC, "y")),

@@ -12,7 +12,7 @@ from app.broker.failures.dead_letter_admin import Selection
 from app.broker.leasing.ordering import KeyOrder
 from app.broker.leasing.subscriptions import Subscription
 from app.broker.results import Delivery, Nack
-from app.domain.errors import DiskFull, MessageNotFound, ReceiptHandleExpired
+from app.domain.errors import DiskFull, InvalidRequest, MessageNotFound, ReceiptHandleExpired
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.settings import (
@@ -376,3 +376,47 @@ async def test_a_release_that_is_refused_can_be_repeated_or_goes_on_by_itself(ho
         assert subscription.in_flight.count == 0
         assert world.broker.blocked_keys.parked(GROUP) == []
         assert texts(await world.receive()) == ["a1" if how is Release.RETRY else "a2"]
+
+
+async def test_a_nack_that_counts_no_attempt_lets_its_key_wait_for_ever() -> None:
+    async with running() as world:
+        await ordered(world, max_attempts=2)
+        await send(world, "a1", "a2", "b1")
+        for kill in (False, True, False, False):
+            found = {d.message.body: d for d in await world.receive()}
+            assert (found[b"a1"].attempt, b"a2" in found) == (1, False)
+            nack = Nack(found[b"a1"].receipt_handle, 1_000, is_counted=False)
+            [result] = await world.broker.settler.settle(TOPIC, GROUP, nacks=[nack])
+            assert result.error is None
+            if kill:
+                await world.kill()
+            else:
+                assert b"a1" not in bodies(await world.receive())
+                await world.lapse(s=1)
+        a1 = next(d for d in await world.receive() if d.message.body == b"a1")
+        await world.nack(a1, delay_ms=0)
+        [last] = await world.receive()
+        assert (last.message.body, last.attempt) == (b"a1", 2)
+
+
+async def test_a_last_attempt_that_is_not_counted_is_not_the_last() -> None:
+    async with running() as world:
+        await ordered(world, max_attempts=1)
+        await send(world, "a1")
+        for _ in range(3):
+            [only] = await world.receive()
+            nack = Nack(only.receipt_handle, 0, is_counted=False)
+            await world.broker.settler.settle(TOPIC, GROUP, nacks=[nack])
+        await world.nack(*await world.receive())
+        assert await world.receive() == []
+        assert (await world.broker.dead_letters.summary(GROUP)).messages == 1
+
+
+async def test_in_other_groups_an_attempt_is_counted_or_the_message_released() -> None:
+    async with running() as world:
+        await send(world, "a1")
+        [only] = await world.receive()
+        nack = Nack(only.receipt_handle, 0, is_counted=False)
+        [result] = await world.broker.settler.settle(TOPIC, GROUP, nacks=[nack])
+        assert isinstance(result.error, InvalidRequest)
+        assert await world.ack(only) == [None]

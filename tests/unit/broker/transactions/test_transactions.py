@@ -346,3 +346,51 @@ async def test_the_first_check_comes_in_time_though_the_clock_was_set_back() -> 
         world.clock.advance(s=6)
         await transactions(world).turn()
         assert await checks(world) == [("x", 1)]
+
+
+@pytest.mark.parametrize("counts_when_asked", [True, False])
+async def test_a_check_that_nobody_fetched_counts_unless_the_producer_says_otherwise(
+    counts_when_asked: bool,
+) -> None:
+    """The control: without it, a producer group that is away loses its transactions."""
+    async with running(limits=QUICK) as world:
+        made = await prepare(world, counts_when_asked=counts_when_asked)
+        transactions = world.broker.transactions
+        for kill in (False, True, False, False):
+            world.clock.advance(s=31)
+            await transactions.turn()
+            if kill:
+                await world.kill()
+                transactions = world.broker.transactions
+        found = transactions.find(made.transaction_id)
+        expected = TransactionState.PREPARED if counts_when_asked else TransactionState.ROLLED_BACK
+        assert found.state is expected
+
+
+async def test_checks_that_were_fetched_are_counted_through_a_restart_and_end() -> None:
+    async with running(limits=QUICK) as world:
+        made = await prepare(world, counts_when_asked=True)
+        for asked in (1, 2):
+            world.clock.advance(s=31)
+            await world.broker.transactions.turn()
+            [check] = await world.broker.transactions.receive_checks(
+                "pg", max_checks=1, wait_s=0, gone=lambda: False
+            )
+            assert check.transaction.checks == asked
+            await world.kill()
+        for _ in range(2):
+            world.clock.advance(s=31)
+            await world.broker.transactions.turn()
+        found = world.broker.transactions.find(made.transaction_id)
+        assert (found.state, found.reason) == (TransactionState.ROLLED_BACK, "CHECKS_EXHAUSTED")
+
+
+async def test_a_check_that_reached_nobody_is_not_counted() -> None:
+    async with running(limits=QUICK) as world:
+        made = await prepare(world, counts_when_asked=True)
+        world.clock.advance(s=31)
+        await world.broker.transactions.turn()
+        await world.broker.transactions.receive_checks(
+            "pg", max_checks=1, wait_s=0, gone=lambda: True
+        )
+        assert world.broker.transactions.find(made.transaction_id).checks == 0

@@ -29,6 +29,7 @@ from app.domain.settings import (
     GroupMode,
     GroupSettings,
     Permission,
+    SubscriptionRule,
     TopicSettings,
     TopicType,
     TraceMode,
@@ -62,6 +63,9 @@ GROUP_VALUES: dict[str, st.SearchStrategy[object]] = {
     "on_exhausted": st.sampled_from(WhenExhausted),
     "max_in_flight_per_member": st.none() | st.integers(1, 9),
     "paused": st.booleans(),
+    "max_in_flight_bytes": st.none() | st.integers(1, 9),
+    "max_span": st.none() | st.integers(1, 9),
+    "subscription": st.sampled_from(SubscriptionRule),
 }
 PARTS = st.builds(
     RetryPart,

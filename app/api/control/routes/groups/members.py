@@ -72,6 +72,10 @@ async def put_member(
             "`effects` says which"
         ),
     ] = False,
+    replace_subscription: Annotated[
+        bool,
+        Query(description="read with these filters although the group has another one"),
+    ] = False,
 ) -> MemberAnswer:
     """Answer the member's share of the queues; with `wait`, when it differs from the known one.
 
@@ -79,11 +83,11 @@ async def put_member(
     """
     limits, members = services.limits, services.broker.members
     wait_s = 0.0 if wait is None else wait_s_of(wait, limits.wait_seconds_max)
-    beat = body.heartbeat(wait_s, force=force)
+    beat = body.heartbeat(wait_s, force=force, replace_subscription=replace_subscription)
     named = [*beat.profile.topics, *(each.topic for each in beat.profile.queues)]
     _check_caller(services, access, group, client_id, named)
     services.to_make(access, Kind.GROUP, group)
-    if force:
+    if force or replace_subscription:
         access.require(Action.UPDATE, Kind.GROUP, group)
     agent = request.headers.get("user-agent", "")[:USER_AGENT_CHARS_MAX]
     caller = (address_of(request.scope), agent)
@@ -95,7 +99,7 @@ async def put_member(
         share = await unless_gone(request.receive, access, start, lambda _: None)
     else:
         share = await start(lambda: False)
-    topics = dict(beat.profile.subscriptions)
+    topics = members.filters_of(group, client_id)
     services.broker.clients.consumes(group, topics, "heartbeat", client_id, caller)
     return MemberAnswer.of(group, client_id, share, limits.member_lease_ms)
 

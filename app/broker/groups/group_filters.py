@@ -1,0 +1,206 @@
+"""The one filter with which a group reads a topic, where the group has one (`SubscriptionRule`).
+
+Set by an operator, or named by the first who consumes; then who names none reads with it, and
+another one is refused while somebody consumes: what a filter leaves out is done for the whole
+group. Members may read different topics; only the filter of a topic is one. It is an entry of the
+groups' journal, of the generations of group and topic. Event loop only.
+"""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from app.broker.context import Context
+from app.broker.figures.clients import Clients
+from app.broker.filters.filters import parse_filter
+from app.broker.groups.consumption import Assignments
+from app.broker.groups.groups import Groups
+from app.broker.ports import Group, Topic
+from app.broker.progress.consumer_state import GroupSubscription
+from app.broker.topic_lookup import check_current, find_topic
+from app.domain.consumers.consumption import SubscriptionSource
+from app.domain.consumers.membership import Profile, TopicSubscription
+from app.domain.errors import CurlewError, SubscriptionConflict, SubscriptionNotFound
+from app.domain.limits import CONSUMERS_SHOWN_MAX
+from app.domain.positions import FlushMode
+from app.domain.settings import SubscriptionRule
+
+ALL = "*"
+"""Everything: also what an empty filter means."""
+
+_STALE_MAX = 1_024
+"""Times of pairs that were forgotten, before they are swept out."""
+
+
+class SetFilter(NamedTuple):
+    """What came of setting one."""
+
+    subscription: GroupSubscription
+    is_new: bool
+
+
+class GroupFilters:
+    """One per broker."""
+
+    def __init__(
+        self,
+        context: Context,
+        groups: Groups,
+        clients: Clients,
+        assignments: Callable[[], Assignments],
+    ) -> None:
+        self._metadata = context.metadata
+        self._clock = context.clock
+        self._silence_s = context.limits.member_lease_ms / 1_000
+        self._groups = groups
+        self._journal = groups.consumer_journal
+        self._clients = clients
+        self._assignments = assignments
+        self._used_s: dict[tuple[str, str], float] = {}
+        """When somebody last consumed."""
+        self._started_s = context.clock.monotonic_s()
+
+    # --- consuming
+
+    def check(self, group: Group, topic: str, given: str | None, *, replaces: bool = False) -> str:
+        """The filter to read with. Raises `SubscriptionConflict`; `note` is to follow when the
+        request is taken."""
+        known = self._journal.subscription(group.name, topic)
+        if given is None or not given.strip():
+            wanted = ALL if known is None else known.filter
+        else:
+            wanted = given.strip()
+        if known is None or wanted == known.filter or group.subscription is SubscriptionRule.FREE:
+            return wanted
+        if not (replaces or self._may_be_replaced(group.name, topic, known)):
+            raise self._conflict(group.name, topic, known, wanted)
+        return wanted
+
+    def note(self, group: Group, topic: Topic, used: str, client_id: str | None) -> None:
+        """A request that reads with this filter was taken. Not waited for: what a crash forgets is
+        named by the next request."""
+        if group.subscription is SubscriptionRule.FREE:
+            return
+        pair = group.name, topic.name
+        self._used_s[pair] = self._clock.monotonic_s()
+        known = self._journal.subscription(*pair)
+        if known is not None and known.filter == used:
+            return
+        now = self._next(known, used, SubscriptionSource.USED, client_id)
+        with contextlib.suppress(CurlewError):
+            self._journal.set_subscription(group, topic, now, FlushMode.ASYNC)
+        if len(self._used_s) > 2 * self._journal.subscription_count + _STALE_MAX:
+            self._used_s = {
+                each: used_s
+                for each, used_s in self._used_s.items()
+                if self._journal.subscription(*each) is not None
+            }
+
+    def check_profile(self, group: Group, profile: Profile, *, replaces: bool = False) -> Profile:
+        """The same for all topics that a member reads."""
+        return replace(
+            profile,
+            subscriptions=tuple(
+                TopicSubscription(topic, self.check(group, topic, given, replaces=replaces))
+                for topic, given in profile.subscriptions
+            ),
+        )
+
+    def note_profile(self, group: Group, profile: Profile, client_id: str) -> None:
+        """The same for all topics that a member reads."""
+        for name, used in profile.subscriptions:
+            topic = self._metadata.snapshot.topics.get(name)
+            if topic is not None:
+                self.note(group, topic, used, client_id)
+
+    def _may_be_replaced(self, group: str, topic: str, known: GroupSubscription) -> bool:
+        if known.source is not SubscriptionSource.USED or self._assignments().readers(group, topic):
+            return False
+        subscription = self._groups.find(group, topic)
+        if subscription is not None and not subscription.line.is_empty:
+            return False
+        used_s = self._used_s.get((group, topic), self._started_s)
+        return self._clock.monotonic_s() - used_s >= self._silence_s
+
+    def _conflict(
+        self, group: str, topic: str, known: GroupSubscription, given: str
+    ) -> SubscriptionConflict:
+        rows = self._clients.consumers.rows(group).values()
+        used_by = sorted({row.client_id for row in rows if row.client_id and topic in row.topics})[
+            :CONSUMERS_SHOWN_MAX
+        ]
+        who = f" by {', '.join(used_by)}" if used_by else ""
+        return SubscriptionConflict(
+            f"group {group!r} reads topic {topic!r} with the filter {known.filter!r}{who}, not "
+            f"with {given!r}",
+            hint="leave the filter out, or use another group, or say replace_subscription=true; "
+            'each request has its own filter in a group with "subscription": "free"',
+            fields={
+                "topic": topic,
+                "current": known.filter,
+                "given": given,
+                "used_by": list(used_by),
+            },
+        )
+
+    # --- for operators
+
+    def all(self, group: Group) -> dict[str, GroupSubscription]:
+        """Topic → filter, of topics that there are, by name."""
+        known = self._metadata.snapshot.topics
+        found = self._journal.subscriptions(group.name)
+        return {topic: found[topic] for topic in sorted(found) if topic in known}
+
+    def find(self, group: Group, topic: str) -> GroupSubscription:
+        """One of them. Raises `TopicNotFound` or `SubscriptionNotFound`."""
+        find_topic(self._metadata, topic)
+        found = self._journal.subscription(group.name, topic)
+        if found is None:
+            raise SubscriptionNotFound(
+                f"group {group.name!r} has no filter in topic {topic!r}: nobody set or used one",
+                hint=f"see GET /v1/groups/{group.name}/subscriptions",
+            )
+        return found
+
+    async def set(
+        self, group: Group, topic: str, wanted: str, *, set_by: str | None, is_dry_run: bool = False
+    ) -> SetFilter:
+        """Let the group read the topic with this filter, whoever consumes. Raises `IllegalFilter`,
+        and what the log raises; then it is as it was."""
+        view = find_topic(self._metadata, topic)
+        parse_filter(wanted)
+        wanted = wanted.strip() or ALL
+        known = self._journal.subscription(group.name, topic)
+        if known is not None and (known.filter, known.source) == (wanted, SubscriptionSource.SET):
+            return SetFilter(known, is_new=False)
+        now = self._next(known, wanted, SubscriptionSource.SET, set_by)
+        if not is_dry_run:
+            await self._groups.until_left(group.name, topic)
+            check_current(self._metadata, view, group)
+            self._groups.check_room(group, view)
+            written = self._journal.set_subscription(group, view, now, FlushMode.SYNC)
+            await written.wait()
+            self._groups.wake_everybody(group.name)
+        return SetFilter(now, is_new=known is None)
+
+    async def delete(
+        self, group: Group, topic: str, *, is_dry_run: bool = False
+    ) -> GroupSubscription:
+        """Let whoever consumes next name a filter. Raises as `find` and `set`."""
+        found = self.find(group, topic)
+        if not is_dry_run:
+            view = find_topic(self._metadata, topic)
+            written = self._journal.set_subscription(group, view, None, FlushMode.SYNC)
+            await written.wait()
+        return found
+
+    def _next(
+        self,
+        known: GroupSubscription | None,
+        wanted: str,
+        source: SubscriptionSource,
+        set_by: str | None,
+    ) -> GroupSubscription:
+        version = 1 if known is None else known.version + 1
+        return GroupSubscription(wanted, source, set_by, self._clock.now_ms(), version)

@@ -1,0 +1,206 @@
+"""A group reads a topic with one filter: who names it, who is refused, and what a crash leaves."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.broker.groups.members import Heartbeat
+from app.domain.consumers.consumption import SubscriptionSource
+from app.domain.consumers.membership import Profile, TopicSubscription
+from app.domain.errors import (
+    DiskFull,
+    InvalidRequest,
+    SubscriptionConflict,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
+from app.domain.limits import Limits
+from app.domain.settings import GroupSettings, SubscriptionRule
+from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, never_gone, running
+from tests.support.nodes.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+SILENCE_S = Limits().member_lease_ms / 1_000
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with running() as world:
+        await world.group(GroupSettings())
+        await world.send(b"red", tag="red")
+        await world.send(b"blue", tag="blue")
+        yield world
+
+
+def known(world: World) -> tuple[str, SubscriptionSource, str | None, int] | None:
+    """Filter, source, who named it, version."""
+    found = world.broker.consumer_journal.subscription(GROUP, TOPIC)
+    return None if found is None else (found.filter, found.source, found.set_by, found.version)
+
+
+async def put(world: World, wanted: str, **more: bool) -> bool:
+    """Whether it is new."""
+    group = world.broker.settler.find_group(GROUP)
+    done = await world.broker.group_filters.set(group, TOPIC, wanted, set_by=None, **more)
+    return done.is_new
+
+
+async def beat(world: World, wanted: str, *, replaces: bool = False) -> Profile:
+    profile = Profile((TopicSubscription(TOPIC, wanted),))
+    heartbeat = Heartbeat(profile, replace_subscription=replaces)
+    await world.broker.members.heartbeat(GROUP, "w1", heartbeat, never_gone)
+    last = world.broker.members.last(GROUP)
+    assert last is not None
+    return last.members["w1"].profile
+
+
+async def test_the_first_names_it_who_names_none_takes_it_and_another_is_refused(
+    world: World,
+) -> None:
+    assert bodies(await world.receive(filter="red", client_id="w1")) == [b"red"]
+    assert known(world) == ("red", SubscriptionSource.USED, "w1", 1)
+    await world.send(b"green", tag="green")
+    assert await world.receive() == []
+    assert await world.receive(filter=" red ") == []
+    with pytest.raises(SubscriptionConflict) as caught:
+        await world.receive(filter="blue")
+    assert caught.value.fields["current"] == "red"
+    assert caught.value.fields["given"] == "blue"
+
+
+async def test_who_names_none_first_reads_everything_and_a_filter_is_refused(world: World) -> None:
+    assert len(await world.receive()) == 2
+    assert known(world) == ("*", SubscriptionSource.USED, None, 1)
+    with pytest.raises(SubscriptionConflict):
+        await world.receive(filter="red")
+
+
+async def test_a_used_one_is_replaced_when_nobody_has_consumed_for_long(world: World) -> None:
+    await world.receive(filter="red")
+    world.clock.advance(s=SILENCE_S - 1)
+    with pytest.raises(SubscriptionConflict):
+        await world.receive(filter="blue")
+    world.clock.advance(s=1)
+    await world.receive(filter="blue")
+    assert known(world) == ("blue", SubscriptionSource.USED, None, 2)
+
+
+async def test_one_that_is_set_is_not(world: World) -> None:
+    assert await put(world, "red")
+    assert not await put(world, "red")
+    world.clock.advance(s=SILENCE_S * 9)
+    with pytest.raises(SubscriptionConflict):
+        await world.receive(filter="blue")
+    assert bodies(await world.receive()) == [b"red"]
+    assert known(world) == ("red", SubscriptionSource.SET, None, 1)
+
+
+async def test_a_consumer_that_waits_holds_it(world: World) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(world.receive(filter="green", wait_s=60))
+        await until(lambda: world.waiting == 1)
+        world.clock.advance(s=SILENCE_S * 2)
+        with pytest.raises(SubscriptionConflict):
+            await world.receive(filter="blue")
+        await world.send(b"green", tag="green")
+        assert bodies(await waiting) == [b"green"]
+
+
+async def test_it_can_be_replaced_by_saying_so(world: World) -> None:
+    await put(world, "red")
+    received = await world.receive(filter="blue", replace_subscription=True)
+    assert bodies(received) == [b"blue"]
+    assert known(world) == ("blue", SubscriptionSource.USED, None, 2)
+
+
+async def test_a_free_group_reads_with_each_request_s_own(world: World) -> None:
+    await world.group(GroupSettings(subscription=SubscriptionRule.FREE))
+    await world.receive(1, filter="red")
+    assert bodies(await world.receive(1, filter="blue")) == [b"blue"]
+    assert known(world) is None
+    await put(world, "green")
+    await world.send(b"other", tag="other")
+    assert await world.receive() == []
+
+
+async def test_members_read_with_it_too(world: World) -> None:
+    assert (await beat(world, "red")).subscriptions == (TopicSubscription(TOPIC, "red"),)
+    assert known(world) == ("red", SubscriptionSource.USED, "w1", 1)
+    assert (await beat(world, "")).subscriptions == (TopicSubscription(TOPIC, "red"),)
+    world.clock.advance(s=SILENCE_S * 2)
+    with pytest.raises(SubscriptionConflict):  # it is a member still
+        await beat(world, "blue")
+    profile = await beat(world, "blue", replaces=True)
+    assert profile.subscriptions == (TopicSubscription(TOPIC, "blue"),)
+
+
+async def test_it_survives_a_kill_and_ends_with_the_topic(world: World) -> None:
+    await put(world, "red")
+    await world.kill()
+    assert known(world) == ("red", SubscriptionSource.SET, None, 1)
+    await world.broker.consumer_journal.turn()
+    await world.restart()
+    assert known(world) == ("red", SubscriptionSource.SET, None, 1)
+    await world.broker.settings_changes.delete_topic(TOPIC)
+    await world.topic()
+    assert known(world) is None
+
+
+async def test_a_snapshot_has_it(world: World) -> None:
+    await put(world, "red")
+    state = world.broker.consumer_journal._state
+    chunks = list(state.dump())
+    state.clear()
+    for chunk in chunks:
+        state.load(chunk)
+    assert known(world) == ("red", SubscriptionSource.SET, None, 1)
+
+
+async def test_what_the_log_refuses_is_as_it_was(world: World) -> None:
+    await put(world, "red")
+    for how in ("failure", "refusal"):
+        setattr(world.store, how, DiskFull("no room"))
+        with pytest.raises(DiskFull):
+            await put(world, "blue")
+        setattr(world.store, how, None)
+        assert known(world) == ("red", SubscriptionSource.SET, None, 1)
+
+
+async def test_a_full_disk_keeps_nobody_from_consuming(world: World) -> None:
+    await world.receive(1, filter="red")
+    world.clock.advance(s=SILENCE_S)
+    world.store.failure = DiskFull("no room")
+    await world.receive(filter="blue")
+    assert known(world) == ("red", SubscriptionSource.USED, None, 1)
+    world.store.failure = None
+
+
+async def test_it_can_be_looked_at_and_deleted(world: World) -> None:
+    filters, group = world.broker.group_filters, world.broker.settler.find_group(GROUP)
+    with pytest.raises(SubscriptionNotFound):
+        filters.find(group, TOPIC)
+    with pytest.raises(TopicNotFound):
+        filters.find(group, "nothing")
+    await put(world, "red", is_dry_run=True)
+    assert filters.all(group) == {}
+    await put(world, "red")
+    assert list(filters.all(group)) == [TOPIC]
+    await filters.delete(group, TOPIC, is_dry_run=True)
+    assert (await filters.delete(group, TOPIC)).filter == "red"
+    assert filters.all(group) == {}
+    await world.kill()
+    assert filters.all(group) == {}
+
+
+async def test_a_count_does_not_go_with_the_group_s_filter(world: World) -> None:
+    await put(world, "red")
+    with pytest.raises(InvalidRequest):
+        await world.receive(2, min_messages=2)
+
+
+async def test_a_refused_request_names_nothing(world: World) -> None:
+    with pytest.raises(InvalidRequest):
+        await world.receive(0, filter="red")
+    assert known(world) is None

@@ -195,8 +195,10 @@ class TestRefusals:
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
             port = unused.getsockname()[1]
-            url = f"postgresql://curlew:secret@127.0.0.1:{port}/curlew"
-            sentence = self.refused(tmp_path / "data", "--database-url", url)
+            file = tmp_path / "database-url"
+            file.write_text(f"postgresql://curlew:secret@127.0.0.1:{port}/curlew")
+            file.chmod(0o600)
+            sentence = self.refused(tmp_path / "data", "--database-url-file", str(file))
         assert f"127.0.0.1:{port}" in sentence
         assert "secret" not in sentence
 
@@ -215,5 +217,10 @@ class TestRefusals:
         assert "use one of sync, async" in text
         assert "use a whole number from 5" in text
 
-    def test_other_machines_need_a_word(self, tmp_path: Path) -> None:
-        assert "--insecure-anonymous" in self.refused(tmp_path / "data", "--host", "0.0.0.0")
+    def test_other_machines_need_keys_and_a_certificate(self, tmp_path: Path) -> None:
+        with pytest.raises(NodeRefused) as caught, run_node(tmp_path / "data", "--host", "0.0.0.0"):
+            pass
+        told = str(caught.value)
+        assert "can be reached by other machines" in told
+        for line in ("curlew init", "--tls-cert-file", "--insecure-anonymous"):
+            assert line in told

@@ -139,7 +139,7 @@ def test_an_imported_store_is_read_over_http(
             answer = client.get(place, params={"offset": sent.queue_offset, "max_messages": 1})
             assert answer.status_code == 200, answer.text
             (message,) = answer.json()["messages"]
-            assert (message["message_id"], message["queue_offset"]) == (
+            assert (message["unique_id"], message["queue_offset"]) == (
                 sent.unique_key,
                 sent.queue_offset,
             )

@@ -10,7 +10,6 @@ import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from itertools import islice
 from typing import Final, TypeVar
 
 from app.domain.errors import CurlewError, IllegalGroup, IllegalTopic, InvalidRequest
@@ -224,11 +223,10 @@ def suggest_similar(
     of: whoever answers asks that. `say` makes the hint."""
 
     def suggest(visible: Callable[[str, str], bool]) -> str | None:
-        names = known if isinstance(known, Collection) else list(known)
+        names = list(known)
         if len(names) > _COMPARED_MAX:
-            names = _beginning_or_ending_as(name, names)
-        seen = islice((each for each in names if visible(kind, each)), _COMPARED_MAX)
-        similar = nearest(name, list(seen))
+            names = _alike(name, names)
+        similar = nearest(name, [each for each in names if visible(kind, each)])
         return None if similar is None else say(similar)
 
     error.suggest = suggest

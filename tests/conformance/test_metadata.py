@@ -24,6 +24,7 @@ from app.domain.settings import (
     TopicSettings,
     TopicType,
 )
+from tests.support.metadata.hints import hint_of
 from tests.support.metadata.metadata import OpenNode, make
 from tests.support.stores.clock import START_MS, FakeClock
 
@@ -95,7 +96,7 @@ class TestTopics:
         await make(metadata, topics="orders")
         with pytest.raises(TopicNotFound) as caught:
             await metadata.delete_topic("order")
-        assert caught.value.hint == "did you mean 'orders'?"
+        assert hint_of(caught.value) == "did you mean 'orders'?"
         before = metadata.snapshot
         with pytest.raises(TopicNotFound):
             await metadata.delete_topic("quite-another")
@@ -198,7 +199,7 @@ class TestGroups:
         await make(metadata, groups="shipping")
         with pytest.raises(GroupNotFound) as caught:
             await metadata.delete_group("shiping")
-        assert caught.value.hint == "did you mean 'shipping'?"
+        assert hint_of(caught.value) == "did you mean 'shipping'?"
 
     async def test_names_and_settings_are_checked(self, metadata: Metadata) -> None:
         with pytest.raises(IllegalGroup):

@@ -3,18 +3,33 @@
 Loaded by Schemathesis itself (`SCHEMATHESIS_HOOKS`), in the process that the test starts.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import schemathesis
-from schemathesis import Case, HookContext, Response
+from schemathesis import Case, HookContext, Response, SerializationContext
 from schemathesis.core.failures import AcceptedNegativeData, Failure, ServerError
 from schemathesis.openapi.checks import JsonSchemaError
 
 STREAMS = "/stream"
 LONG = "30s"
 """The example in the document."""
+LONG_WAIT = "20s"
+"""The same of requests that wait for messages."""
 SHORT = "20ms"
+
+
+@schemathesis.serializer("application/x-ndjson")
+def lines(context: SerializationContext, value: Any) -> bytes:
+    """An example of lines is written as it is in the document."""
+    return value.encode() if isinstance(value, str) else json.dumps(value).encode()
+
+
+@schemathesis.serializer("application/vnd.curlew.batch")
+def frame(context: SerializationContext, value: Any) -> bytes:
+    """The document's example of a frame is text that says what a frame is, and is none."""
+    return b"" if isinstance(value, str) else bytes(value)
 
 
 @schemathesis.hook
@@ -28,6 +43,9 @@ def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -
         if query.get("duration", LONG) == LONG:
             query["duration"] = SHORT
         case.query = query
+    body: Any = case.body
+    if isinstance(body, dict) and body.get("wait") == LONG_WAIT:
+        case.body = {**body, "wait": SHORT}
     if case.operation.path.endswith(":request"):
         case.query = {"wait": SHORT, **(case.query or {})}
 

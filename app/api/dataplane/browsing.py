@@ -14,8 +14,8 @@ from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
 from app.broker.read.browse_filter import BrowseConditions
 from app.broker.read.browser import BrowseGap, BrowseRequest, BrowseResult
-from app.domain.errors import InvalidRequest
-from app.domain.limits import Limits
+from app.domain.errors import IllegalMessageId, InvalidRequest
+from app.domain.limits import MESSAGE_ID_BYTES_MAX, Limits
 
 BROWSE_PARAMETERS: Final = frozenset(
     {
@@ -64,7 +64,7 @@ class Browsing:
             from_ms=query.integer("from_ms"),
             until_ms=query.integer("until_ms"),
             key=_filled("key", query),
-            unique_id=_filled("unique_id", query),
+            unique_id=_unique_id_of(query),
             tag=_filled("tag", query),
             filter=query.text("filter"),
             property=_property_of(query),
@@ -82,6 +82,16 @@ def _filled(name: str, query: Query) -> str | None:
     text = query.text(name)
     if text == "":
         raise InvalidRequest(f"{name} is empty", hint="leave it out", fields={"parameter": name})
+    return text
+
+
+def _unique_id_of(query: Query) -> str | None:
+    text = _filled("unique_id", query)
+    if text is not None and len(text) > MESSAGE_ID_BYTES_MAX:
+        raise IllegalMessageId(
+            f"unique_id has {len(text)} characters; no id has more than {MESSAGE_ID_BYTES_MAX}",
+            fields={"parameter": "unique_id", "limit_bytes": MESSAGE_ID_BYTES_MAX},
+        )
     return text
 
 

@@ -51,7 +51,7 @@ class Pulling:
         query = Query(exchange.query, PULL_PARAMETERS)
         wait_seconds_max = self._limits.wait_seconds_max
         wait_s, headers = wait_of(exchange, query.wait_s(wait_seconds_max), wait_seconds_max)
-        checksum = query.choice("checksum", ("crc32c", "crc32", "crc32-verified"))
+        checksum = query.choice("checksum", ("crc32c", "crc32", "crc32-verified")) or "crc32c"
         form = Form(
             kind=kind,
             force_base64=query.choice("body", ("auto", "base64")) == "base64",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.errors import IllegalGroup, IllegalTopic, InvalidRequest
+from app.domain.errors import IllegalGroup, IllegalTopic, InvalidRequest, TopicNotFound
 from app.domain.names import (
     DECISION_TOPIC,
     HALF_TOPIC,
@@ -15,6 +15,7 @@ from app.domain.names import (
     check_new_topic,
     check_topic,
     dead_letter_topic,
+    did_you_mean,
     is_in,
     is_system_topic,
     namespace_of,
@@ -22,6 +23,7 @@ from app.domain.names import (
     retry_topic,
     split_name,
     stored_name,
+    suggest_similar,
 )
 
 
@@ -114,3 +116,11 @@ def test_names_of_rocketmqs_own_topics_are_not_for_new_ones(name: str) -> None:
 @pytest.mark.parametrize("name", ["orders", "TBW1020", "my_RMQ_SYS_x", "tbw102"])
 def test_other_names_are(name: str) -> None:
     assert check_new_topic(name) == name
+
+
+def test_a_hint_is_found_among_many_names_that_begin_alike() -> None:
+    known = [f"topic-{number}" for number in range(1_000)]
+    error = suggest_similar(TopicNotFound("none"), "topic", "topic-777x", known, did_you_mean)
+    assert error.suggest is not None
+    assert error.suggest(lambda *_: True) == "did you mean 'topic-777'?"
+    assert error.suggest(lambda *_: False) is None

@@ -85,6 +85,7 @@ def test_a_sequence_over_http(http: httpx.Client, topic: str, producer: str) -> 
     assert (fenced.status_code, fenced.json()["code"]) == (403, "PRODUCER_FENCED")
     known = http.get(f"/v1/producers/{producer}").json()
     assert known == {
+        "namespace": "",
         "producer": producer,
         "epoch": 1,
         "sealed_epoch": None,

@@ -16,7 +16,7 @@ from curlew_client import Client, DeadLetter, Received, Retry, Worker
 from curlew_client.assigned.options import Rebalance
 from curlew_client.errors import ClientClosed, OffsetExpired, Unauthorized
 
-from tests.support.clients.scripted_node import answered, refused, scripted
+from tests.support.clients.scripted_node import answered, broken, hung, refused, scripted
 from tests.support.nodes.node import RunningNode, run_node
 from tests.support.nodes.waiting import wait_until
 
@@ -176,8 +176,13 @@ def test_a_stop_commits_what_is_done_and_leaves(node: RunningNode, name: str) ->
 
     worker.start()
     assert begun.wait(60)
+    at_work: Any = worker._at_work
+    ((_, consumer),) = at_work._by_group
     stopper = threading.Thread(target=worker.stop)
     stopper.start()
+    wait_until(
+        lambda: consumer._handlers._line.qsize() == 1
+    )  # all is taken back that has not begun
     go_on.set()
     stopper.join()
     done = committed(node, name)
@@ -276,7 +281,9 @@ def test_clashes_are_said(node: RunningNode, name: str, tmp_path: Path) -> None:
         other.consumer(name, group=name)(print)
         with worker, pytest.raises(ValueError, match="this client has a consumer of group"):
             other.start()
-        with other:
+        again = Worker(curlew)
+        again.assigned_consumer(name, group=name)(lambda message: None)
+        with again:
             pass
     one, two = Worker(node.url), Worker(node.url)
     for each in (one, two):
@@ -384,3 +391,43 @@ def test_a_member_that_was_replaced_joins_again(node: RunningNode, name: str) ->
         fill(node, name, 10)
         wait_until(lambda: len(seen) == 2 * MESSAGES)
     assert [len(each.assigned) for each in told] == [2, 0, 2]
+
+
+def test_a_node_that_hangs_does_not_keep_a_stop() -> None:
+    with scripted() as node:
+        node.otherwise = hung
+        worker = Worker(node.url, timeout="0.2s", connect_timeout="0.2s", drain="0.1s")
+        worker.assigned_consumer("orders", group="g")(print)
+        with worker:
+            wait_until(lambda: len(node.sends) > 0)
+        assert {each.line.partition("?")[0] for each in node.sends} == {
+            "POST /v1/groups/g/members:poll"
+        }
+
+
+def test_a_poll_whose_answer_is_lost_says_the_same_again() -> None:
+    assigned = {"topic": "orders", "queue_id": 0, "since_generation": 1, "offset": 0}
+    told = {
+        "mode": "clustering",
+        "generation": 1,
+        "assignment_id": "a",
+        "assigned": [assigned],
+        "revoked": [],
+        "queues": [],
+        "committed": [],
+        "refused": [],
+        "conflicts": [],
+        "retries": [],
+        "lease_ms": 30_000,
+        "poll_again_ms": 0,
+    }
+    with scripted(multipart(told), broken, broken) as node:
+        node.otherwise = multipart(told)
+        worker = Worker(node.url, retries=0)
+        worker.assigned_consumer("orders", group="g")(print)
+        with worker:
+            wait_until(lambda: len(node.sends) >= 4)
+        first, second, third, *_ = node.sends
+    assert json.loads(first.body)["generation"] == 0
+    assert second.body == third.body
+    assert json.loads(second.body)["generation"] == 1

@@ -26,7 +26,8 @@ _RECORD: Final = struct.Struct(">III4x4xqqIq8xq8x4x8xI")
 """Size, magic, checksum of the body, queue offset, physical offset, system flag, born time, store
 time, length of the body: of a record whose hosts are IPv4."""
 _BODY_AT: Final = 88
-_TOPIC_BYTES: Final = {0xDAA320A7: 1, 0xDAA320AB: 2}
+_SHORT: Final = 0xDAA320A7
+_TOPIC_BYTES: Final = {_SHORT: 1, 0xDAA320AB: 2}
 _IPV6_BORN: Final = 0x10
 _IPV6_STORED: Final = 0x20
 _PACKED: Final = 1
@@ -248,11 +249,13 @@ def _message(
     body_at = at + _BODY_AT
     if flag:
         body_at, stored, length = _wide(raw, at, flag)
-    body_end = body_at + length
-    wide = _TOPIC_BYTES[magic]
-    topic_end = body_end + wide + int.from_bytes(raw[body_end : body_end + wide], "big")
-    end = topic_end + 2 + int.from_bytes(raw[topic_end : topic_end + 2], "big")
-    if said != size or end != at + size:
+    body_end, end = body_at + length, at + size
+    if magic == _SHORT:
+        topic_end = body_end + 1 + raw[body_end]
+    else:
+        wide = _TOPIC_BYTES[magic]
+        topic_end = body_end + wide + int.from_bytes(raw[body_end : body_end + wide], "big")
+    if said != size or topic_end + 2 + (raw[topic_end] << 8 | raw[topic_end + 1]) != end:
         raise ValueError("the lengths of a record do not add up")
     body = raw[body_at:body_end]
     if zlib.crc32(body) & 0x7FFFFFFF != checksum & 0x7FFFFFFF:

@@ -4,11 +4,12 @@ Loaded by Schemathesis itself (`SCHEMATHESIS_HOOKS`), in the process that the te
 """
 
 import json
+import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import schemathesis
-from schemathesis import Case, HookContext, Response, SerializationContext
+from schemathesis import Case, CheckContext, HookContext, Response, SerializationContext
 from schemathesis.core.failures import AcceptedNegativeData, Failure, ServerError
 from schemathesis.openapi.checks import JsonSchemaError
 
@@ -30,6 +31,24 @@ def lines(context: SerializationContext, value: Any) -> bytes:
 def frame(context: SerializationContext, value: Any) -> bytes:
     """The document's example of a frame is text that says what a frame is, and is none."""
     return b"" if isinstance(value, str) else bytes(value)
+
+
+WITHOUT_A_KEY: Final = "SCHEMATHESIS_WITHOUT_A_KEY"
+"""Set for a run against a closed node: a check that is there is part of each run."""
+OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
+"""What a closed node answers to anybody."""
+
+
+@schemathesis.check
+def only_who_shows_a_key(_: CheckContext, response: Response, case: Case[Any]) -> None:
+    """Of a closed node, asked without a key: 401, whatever is asked, and it says how to ask."""
+    if WITHOUT_A_KEY not in os.environ:
+        return
+    if case.operation.path in OPEN_PATHS and response.status_code == 200:
+        return
+    asked = f"{case.method} {case.path}: {response.status_code}"
+    assert response.status_code == 401, asked
+    assert response.headers["www-authenticate"] == ["Bearer"], asked
 
 
 @schemathesis.hook

@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.contract.schemathesis_hooks import WITHOUT_A_KEY
 from tests.support.nodes.node import ROOT, RunningNode, run_node
 
 DOCUMENT = ROOT / "openapi" / "openapi.json"
@@ -143,6 +144,26 @@ def test_the_node_keeps_its_document(fuzzed: Fuzzed) -> None:
     log = fuzzed.node.log.read_text()
     assert "Traceback" not in log, log
     assert httpx.get(fuzzed.node.url + "/readyz", timeout=60).status_code == 200
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "control-open"])
+def test_without_a_key_a_closed_node_answers_401_whatever_is_asked(
+    tmp_path: Path, is_closed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: an open node is noticed."""
+    monkeypatch.setenv(WITHOUT_A_KEY, "1")
+    settings = tmp_path / "schemathesis.toml"
+    settings.write_text("")
+    mode = ("--auth", "required") if is_closed else ()
+    with run_node(tmp_path / "data", *mode) as node:
+        fuzzed = Fuzzed(node, settings)
+        some = () if is_closed else ("--include-operation-id", "list_topics")
+        phases = ("--phases", "coverage,fuzzing")  # what the document shows is among them
+        run = fuzzed.run(DOCUMENT, "--checks", "only_who_shows_a_key", *phases, *some)
+    assert run.returncode == (0 if is_closed else EXIT_FAILURES), run.stdout + run.stderr
+    if is_closed:
+        count = sum(len(methods) for methods in json.loads(DOCUMENT.read_text())["paths"].values())
+        assert f"Tested: {count}" in run.stdout, "not every operation was tried"
 
 
 def forget_status(document: dict[str, Any]) -> None:

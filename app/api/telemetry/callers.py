@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 
 from app.api.http.request_context import RequestContext, Scope
-from app.broker.figures.clients import Clients, Key, Kind
+from app.broker.figures.clients import Caller, Clients, Key, Kind
 
 USER_AGENT_CHARS_MAX = 256
 """A longer one is cut."""
 
 
-def caller_of(exchange: RequestContext) -> tuple[str | None, str]:
-    """Address and user agent."""
+def caller_of(exchange: RequestContext) -> Caller:
+    """Address, user agent and principal."""
     agent = exchange.headers.get(b"user-agent", b"")[:USER_AGENT_CHARS_MAX]
-    return address_of(exchange.scope), agent.decode("latin-1")
+    return Caller(address_of(exchange.scope), agent.decode("latin-1"), exchange.caller.name)
 
 
 def address_of(scope: Scope) -> str | None:

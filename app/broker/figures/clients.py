@@ -6,7 +6,7 @@ way. In memory only. Event loop only.
 """
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from app.broker.ports import Metadata
 from app.domain.clock import Clock
@@ -15,6 +15,16 @@ from app.domain.limits import CLIENT_SHOWN_MS, CLIENT_TOPICS_SHOWN_MAX, CLIENTS_
 Kind = Literal["receive", "stream", "heartbeat", "poll", "send"]
 Key = tuple[str, str]
 """What tells rows apart: a name that the client gave (or none) and its address, or its kind."""
+
+
+class Caller(NamedTuple):
+    """Who asked."""
+
+    address: str | None
+    user_agent: str
+    principal: str | None = None
+    """By its credentials; None: without any."""
+
 
 _RATE_MS: Final = 60_000
 """A rate is that of the last minute at most."""
@@ -33,6 +43,7 @@ class ClientRow:
         "first_seen_ms",
         "kind",
         "last_seen_ms",
+        "principal",
         "producer_group",
         "producer_id",
         "topics",
@@ -40,10 +51,9 @@ class ClientRow:
         "user_agent",
     )
 
-    def __init__(self, kind: Kind, address: str | None, user_agent: str, now_ms: int) -> None:
+    def __init__(self, kind: Kind, caller: Caller, now_ms: int) -> None:
         self.kind: Kind = kind
-        self.address = address
-        self.user_agent = user_agent
+        self.address, self.user_agent, self.principal = caller
         self.client_id: str | None = None
         self.producer_group: str | None = None
         self.producer_id: str | None = None
@@ -91,9 +101,7 @@ class ClientTable:
         row.count += count
         return True
 
-    def see(
-        self, scope: str, key: Key, kind: Kind, address: str | None, user_agent: str, count: int
-    ) -> ClientRow | None:
+    def see(self, scope: str, key: Key, kind: Kind, caller: Caller, count: int) -> ClientRow | None:
         """The row of who was heard of just now; None when there is no room for another one."""
         rows = self._scopes.get(scope)
         if rows is None:
@@ -101,11 +109,11 @@ class ClientTable:
         now_ms = self._clock.now_ms()
         row = rows.pop(key, None)
         if row is None:
-            row = self._new(scope, rows, kind, address, user_agent, now_ms)
+            row = self._new(scope, rows, kind, caller, now_ms)
             if row is None:
                 return None
         rows[key] = row  # the last is who was seen last
-        row.address, row.user_agent = address, user_agent
+        row.address, row.user_agent, row.principal = caller
         row.seen(now_ms, count)
         row.turn = self._turn
         return row
@@ -115,8 +123,7 @@ class ClientTable:
         scope: str,
         rows: dict[Key, ClientRow],
         kind: Kind,
-        address: str | None,
-        user_agent: str,
+        caller: Caller,
         now_ms: int,
     ) -> ClientRow | None:
         if rows and (len(rows) >= CLIENTS_LISTED_MAX or self.count >= self._rows_max):
@@ -126,7 +133,7 @@ class ClientTable:
             del self._scopes[scope]
             return None
         self.count += 1
-        return ClientRow(kind, address, user_agent, now_ms)
+        return ClientRow(kind, caller, now_ms)
 
     def find(self, scope: str, key: Key) -> ClientRow | None:
         return self._scopes.get(scope, {}).get(key)
@@ -178,14 +185,14 @@ class Clients:
         topics: Mapping[str, str | None],
         kind: Kind,
         client_id: str | None,
-        caller: tuple[str | None, str],
+        caller: Caller,
         count: int = 0,
     ) -> None:
-        """A client was given `count` messages, or stays. `caller`: address and user agent."""
+        """A client was given `count` messages, or stays."""
         if group not in self._metadata.snapshot.groups:
             return
         key = (client_id or f"@{caller[0]}", kind)
-        row = self.consumers.see(group, key, kind, *caller, count)
+        row = self.consumers.see(group, key, kind, caller, count)
         if row is not None:
             row.client_id = client_id
             if kind in {"heartbeat", "poll"}:
@@ -195,11 +202,11 @@ class Clients:
                 if len(row.topics) > CLIENT_TOPICS_SHOWN_MAX:
                     del row.topics[next(iter(row.topics))]
 
-    def produces(self, topic: str, key: Key, caller: tuple[str | None, str], count: int) -> None:
+    def produces(self, topic: str, key: Key, caller: Caller, count: int) -> None:
         """A client has sent `count` messages; `key` has the name that it gave."""
         if topic not in self._metadata.snapshot.topics:
             return
-        row = self.producers.see(topic, key, "send", *caller, count)
+        row = self.producers.see(topic, key, "send", caller, count)
         if row is not None and topic not in row.topics:
             row.topics = {topic: None}
 

@@ -311,3 +311,24 @@ async def test_an_old_copy_of_the_database_changes_nothing_while_the_node_runs(
     ready = (await cluster.admin.get("/readyz")).json()
     assert "POLICY_REGRESSED" in {each["code"] for each in ready["degraded"]}
     assert (await ann.get("/v1/whoami")).status_code == 401
+
+
+async def test_the_lists_of_clients_say_whose_key_each_uses(cluster: Cluster) -> None:
+    red = await cluster.team("red")
+    sent = await red.post("/v1/topics/red-in/messages", content=b"x", headers={"mq-client-id": "s"})
+    assert sent.status_code == 201
+    beat = {"subscriptions": [{"topic": "red-out"}], "generation": 0}
+    asked = [
+        ("POST", "/v1/topics/red-in/groups/red-a/messages:receive", {"client_id": "w"}),
+        ("PUT", "/v1/groups/red-b/members/w", beat),
+        ("POST", "/v1/groups/red-c/members:poll", {"client_id": "w", **beat}),
+    ]
+    for method, path, body in asked:
+        answer = await red.request(method, path, json=body)
+        assert answer.status_code == 200, answer.text
+    lists = [f"/v1/groups/red-{group}/clients" for group in "abc"]
+    for path in (*lists, "/v1/topics/red-in/producers"):
+        [row] = (await cluster.admin.get(path)).json()["clients"]
+        assert row["principal"] == "red", path
+    [own] = (await cluster.admin.get("/v1/clients/s")).json()["produces"]
+    assert own["principal"] == "red"

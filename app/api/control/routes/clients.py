@@ -157,6 +157,7 @@ def _consumer(
             break
     return {
         "client_id": row.client_id,
+        "principal": row.principal,
         "address": row.address,
         "user_agent": row.user_agent,
         "version": version_of(row.user_agent),

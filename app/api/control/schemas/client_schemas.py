@@ -25,7 +25,7 @@ class _ClientDocument(AnswerModel):
         description="As the client called itself; null: it did not", examples=["worker-9"]
     )
     principal: str | None = Field(
-        default=None, description="Who it is by its key; null: without one", examples=[None]
+        description="Whose key it used last; null: it asked without one", examples=["billing-app"]
     )
     address: str | None = Field(description="Where it asked from last", examples=["10.0.0.7"])
     user_agent: str = Field(description="As it said", examples=["curlew-client-python/1.2"])
@@ -81,6 +81,7 @@ class ProducerDocument(_ClientDocument):
     def of(cls, row: ClientRow, now_ms: int, node_id: str) -> Self:
         return cls(
             client_id=row.client_id,
+            principal=row.principal,
             address=row.address,
             user_agent=row.user_agent,
             version=version_of(row.user_agent),

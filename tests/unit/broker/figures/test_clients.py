@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.broker.figures.clients import ClientTable
+from app.broker.figures.clients import Caller, ClientTable
 from app.domain.limits import CLIENT_SHOWN_MS, CLIENT_TOPICS_SHOWN_MAX, CLIENTS_LISTED_MAX
 from app.domain.settings import GroupSettings
 from tests.support.nodes.brokers import GROUP, running
@@ -10,7 +10,7 @@ from tests.support.stores.clock import FakeClock
 
 
 def see(table: ClientTable, scope: str, name: str, count: int = 1) -> None:
-    table.see(scope, (name, "receive"), "receive", "10.0.0.1", "curl/8", count)
+    table.see(scope, (name, "receive"), "receive", Caller("10.0.0.1", "curl/8"), count)
 
 
 def names(table: ClientTable, scope: str) -> list[str]:
@@ -75,7 +75,7 @@ def test_a_rate_is_that_of_late() -> None:
 async def test_topics_of_a_client_are_the_last_and_a_deleted_group_has_no_clients() -> None:
     async with running() as world:
         clients = world.broker.clients
-        caller = ("10.0.0.1", "curl/8")
+        caller = Caller("10.0.0.1", "curl/8")
         clients.consumes(GROUP, {"orders": None}, "receive", "w", caller)
         assert clients.consumers.rows(GROUP) == {}, "there is no such group"
         await world.group(GroupSettings())

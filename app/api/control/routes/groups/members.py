@@ -26,6 +26,7 @@ from app.api.http.parameters import wait_s_of
 from app.api.large_documents import answer_of
 from app.api.operations.operation import Action, Answer, Body
 from app.api.telemetry.callers import USER_AGENT_CHARS_MAX, address_of
+from app.broker.figures.clients import Caller
 from app.broker.groups.members import MemberShare
 from app.domain.access.actions import Kind
 from app.domain.consumers.membership import QueueName
@@ -90,7 +91,7 @@ async def put_member(
     if force or replace_subscription:
         access.require(Action.UPDATE, Kind.GROUP, group)
     agent = request.headers.get("user-agent", "")[:USER_AGENT_CHARS_MAX]
-    caller = (address_of(request.scope), agent)
+    caller = Caller(address_of(request.scope), agent, access.caller.name)
 
     async def start(gone: Callable[[], bool]) -> MemberShare:
         return await members.heartbeat(group, client_id, beat, gone)

@@ -118,8 +118,9 @@ def dead_letter(message: StoredMessage, attempts: int, reason: str, generation: 
 
 def plain_copy(message: StoredMessage) -> Message:
     """The same message to be sent again, with no trace of where it was."""
+    packed = message.packed
     return Message(
-        message.body,
+        message.body if packed is None else packed.data,
         tag=message.tag,
         keys=message.keys,
         sharding_key=message.sharding_key,
@@ -128,6 +129,7 @@ def plain_copy(message: StoredMessage) -> Message:
         born_time_ms=message.born_time_ms,
         unique_id=message.unique_id,
         flag=message.flag,
+        encoding=None if packed is None else packed.encoding,
     )
 
 

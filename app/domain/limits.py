@@ -240,6 +240,7 @@ class Limits:
     invisible_ms_max: int = 12 * 3_600_000
     header_block_bytes_max: int = 16 * KIB
     unpacking_ratio_max: int = 100
+    stored_ratio_max: int = 10
     bodies_in_flight_bytes_max: int = 256 * MIB
     answers_in_flight_bytes_max: int = 256 * MIB
     header_count_max: int = 256

@@ -6,7 +6,8 @@ their own. In memory the reserved ones live in their fields; on disk they are pr
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from enum import StrEnum
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -103,6 +104,23 @@ NAME_VALUE_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"
 
 
+class StoredEncoding(StrEnum):
+    """How a body is packed in the log, by its name in HTTP."""
+
+    DEFLATE = "deflate"
+    """zlib's format, RFC 1950."""
+    ZSTD = "zstd"
+    LZ4 = "lz4"
+    """A frame; in imported stores only."""
+
+
+class PackedBody(NamedTuple):
+    """A body as it is stored, and how it is packed."""
+
+    encoding: StoredEncoding
+    data: bytes
+
+
 class Message(Struct, frozen=True):
     """A message as a producer hands it over. Immutable; `check` has been called before a store.
 
@@ -127,6 +145,8 @@ class Message(Struct, frozen=True):
     """Given by the producer (RocketMQ's UNIQ_KEY)."""
     flag: int = 0
     """The producer's own, signed, 32 bits; nobody looks at it."""
+    encoding: StoredEncoding | None = None
+    """How `body` is packed, and stays in the log; None: not at all."""
 
 
 class StoredMessage(Struct, frozen=True):
@@ -150,6 +170,8 @@ class StoredMessage(Struct, frozen=True):
     system: Mapping[str, str] = {}
     unique_id: str | None = None
     flag: int = 0
+    packed: PackedBody | None = None
+    """The body as it is stored, when that is not `body`."""
 
 
 def check_message(message: Message, limits: Limits) -> None:

@@ -15,7 +15,13 @@ from app.store.message_store import MessageStore
 from app.store.queues.consume_queue import Unit
 from app.store.read.lookups import KeyedRecords
 from app.store.read.queue_reads import Gap, ReadResult
-from app.store.read.record_views import RecordsInPlace, as_buffers, first_and_last, total_bytes
+from app.store.read.record_views import (
+    RecordsInPlace,
+    as_buffers,
+    first_and_last,
+    packed_bytes,
+    total_bytes,
+)
 from app.store.store_status import QueueBounds, StoreStatus
 from app.store.timers.timer_log import Flushing, Page, Timer, TimerLog, TimerLogDamaged
 from app.store.write.appender import Appended, StepPart
@@ -56,5 +62,6 @@ __all__ = [
     "Unit",
     "as_buffers",
     "first_and_last",
+    "packed_bytes",
     "total_bytes",
 ]

@@ -41,15 +41,20 @@ def wanted_packing(accept_encoding: bytes | None) -> bytes | None:
     return wanted if wanted in {b"zstd", b"gzip"} else None
 
 
-@lru_cache(maxsize=256)
 def taken_packing(accept_encoding: bytes) -> bytes | None:
-    """zstd, or else gzip, when the client takes it; by RFC 9110, 12.5.3."""
+    """zstd, or else gzip, when the client takes it."""
+    return next((each for each in (b"zstd", b"gzip") if takes(accept_encoding, each)), None)
+
+
+@lru_cache(maxsize=256)
+def takes(accept_encoding: bytes, encoding: bytes) -> bool:
+    """Whether the client takes an encoding that is not `identity`; by RFC 9110, 12.5.3."""
     taken: dict[bytes, bool] = {}
     for part in accept_encoding.lower().split(b","):
         name, _, weight = part.partition(b";")
         taken[name.strip()] = not _NO_WEIGHT.fullmatch(weight.strip())
     every = taken.get(b"*", False)
-    return next((each for each in (b"zstd", b"gzip") if taken.get(each, every)), None)
+    return taken.get(encoding, every)
 
 
 async def pack_json(accept_encoding: bytes, headers: Headers, body: bytes) -> bytes:

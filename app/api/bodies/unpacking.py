@@ -1,4 +1,4 @@
-"""Compressed request bodies: gzip and zstd, bounded in size and in ratio.
+"""Compressed request bodies: gzip, deflate and zstd, bounded in size and in ratio.
 
 A small body must not become a large one: output stops at the limit of the operation, and a body
 that grows beyond what honest data does is refused before that. Large bodies are unpacked in a
@@ -16,6 +16,7 @@ from app.api.http.errors import UnsupportedEncoding
 from app.api.http.request_context import RequestContext
 from app.domain.errors import InvalidRequest, MalformedBody
 from app.domain.limits import MIB, Limits
+from app.domain.message import StoredEncoding
 
 CONTENT_ENCODING: Final = b"content-encoding"
 
@@ -34,15 +35,20 @@ _RLE_BLOCK: Final = 1
 _CHECKSUM_BYTES: Final = 4
 
 TooLarge = Callable[[int], InvalidRequest]
-Packing = Literal["gzip", "zstd"]
+Packing = Literal["gzip", "deflate", "zstd"]
 
 _PACKINGS: Final[dict[bytes, Packing | None]] = {
     b"": None,
     b"identity": None,
     b"gzip": "gzip",
     b"x-gzip": "gzip",
+    b"deflate": "deflate",
     b"zstd": "zstd",
 }
+
+
+_KEPT: Final = {"deflate": StoredEncoding.DEFLATE, "zstd": StoredEncoding.ZSTD}
+"""What RocketMQ's records know, too."""
 
 
 def packing_of(encoding: bytes | None) -> Packing | None:
@@ -70,11 +76,37 @@ async def read_unpacked(
     return unpacked
 
 
+async def read_to_keep(
+    exchange: RequestContext, limit: int, limits: Limits, too_large: TooLarge
+) -> tuple[bytes, StoredEncoding | None]:
+    """The body to store of a producer that wants it kept packed, and how it is packed.
+
+    It is unpacked all the same, so that nobody gets what cannot be unpacked. What RocketMQ has no
+    encoding for, and what would become too much larger for its readers, is given unpacked. Raises
+    `InvalidRequest` for a body that is not packed.
+    """
+    encoding = exchange.headers.get(CONTENT_ENCODING)
+    packing = packing_of(encoding)
+    if packing is None:
+        raise InvalidRequest(
+            "keep_encoding says to store the body packed, and the request has no Content-Encoding",
+            hint="send it with Content-Encoding zstd or deflate, or leave out keep_encoding",
+            fields={"parameter": "keep_encoding"},
+        )
+    body = await exchange.read_body(limit, too_large)
+    unpacked = await unpack(packing, body, limit, limits, too_large)
+    exchange.hold(len(unpacked))
+    kept = _KEPT.get(packing)
+    if kept is None or not len(body) < len(unpacked) <= len(body) * limits.stored_ratio_max:
+        return unpacked, None
+    return body, kept
+
+
 async def unpack(
     packing: Packing, body: bytes, limit: int, limits: Limits, too_large: TooLarge
 ) -> bytes:
     """The bytes in `body`, at most `limit` of them."""
-    unpack_all = _gunzip if packing == "gzip" else _unzstd
+    unpack_all = _UNPACK[packing]
     if len(body) <= _INLINE_BYTES_MAX:
         return unpack_all(body, limit, limits, too_large)
     loop = asyncio.get_running_loop()
@@ -113,6 +145,25 @@ def _gunzip(body: bytes, limit: int, limits: Limits, too_large: TooLarge) -> byt
             at += len(piece) - len(stream.unused_data)
             step *= 2
     return b"".join(parts)
+
+
+def _inflate(body: bytes, limit: int, limits: Limits, too_large: TooLarge) -> bytes:
+    """The one stream of `body`, in zlib's format, as RFC 9110 has it."""
+    allowed = _allowed(body, limit, limits)
+    stream = zlib.decompressobj()
+    try:
+        unpacked = stream.decompress(body, allowed + 1)
+    except zlib.error as error:
+        raise MalformedBody(
+            f"the body is not deflate: {error}", hint="deflate is zlib's format, RFC 1950"
+        ) from error
+    if len(unpacked) > allowed:
+        raise _refusal(allowed, limit, limits, too_large)
+    if not stream.eof:
+        raise MalformedBody("the deflate stream ends too early")
+    if stream.unused_data:
+        raise MalformedBody("there are bytes behind the deflate stream")
+    return unpacked
 
 
 def _unzstd(body: bytes, limit: int, limits: Limits, too_large: TooLarge) -> bytes:
@@ -179,3 +230,6 @@ def _refusal(allowed: int, limit: int, limits: Limits, too_large: TooLarge) -> I
         hint="send it as it is",
         fields={"limit_ratio": limits.unpacking_ratio_max},
     )
+
+
+_UNPACK: Final = {"gzip": _gunzip, "deflate": _inflate, "zstd": _unzstd}

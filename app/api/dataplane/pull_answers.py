@@ -18,6 +18,7 @@ from app.api.formats.wire import GapView, MessageView, PullAnswer, encode, encod
 from app.api.http.request_context import Headers, RequestContext
 from app.broker import Broker
 from app.broker.results import PullResult
+from app.domain.message import StoredEncoding
 from app.store import FilePart, RecordsInPlace, as_buffers
 from app.store.formats.frame.batch_frame import encode_answer, encode_answer_unseen
 
@@ -35,6 +36,8 @@ class Form:
     is_verified: bool
     """The node is to look at each record all the same."""
     packing: bytes | None
+    encodings: frozenset[StoredEncoding] = frozenset()
+    """In which the client takes bodies as they are stored."""
 
     @property
     def may_be_in_place(self) -> bool:

@@ -6,6 +6,7 @@ Nothing is leased. The connection is watched only while the pull waits.
 from typing import Final
 
 from app.api.bodies.packing import wanted_packing
+from app.api.bodies.plain_bodies import plain_records
 from app.api.dataplane.client_watch import ClientWatch
 from app.api.dataplane.pull_answers import Form, PullAnswers
 from app.api.formats import media
@@ -24,12 +25,14 @@ from app.broker import Broker
 from app.broker.results import PullRequest, PullResult
 from app.domain.errors import IllegalOffset, InvalidRequest
 from app.domain.limits import DEFAULT_PULL_MESSAGES, MIB, Limits
+from app.domain.message import StoredEncoding
 from app.store import RecordsInPlace
 
 PULL_PARAMETERS: Final = frozenset(
     {
         *("offset", "timestamp_ms", "tail", "until_offset", "until_timestamp_ms", "clamp"),
         *("max_messages", "max_bytes", "min_messages", "wait", "filter", "body", "checksum"),
+        "encodings",
     }
 )
 _STARTS: Final = ("offset", "timestamp_ms", "tail")
@@ -58,6 +61,7 @@ class Pulling:
             with_crc32=kind == "frames" and checksum != "crc32c",
             is_verified=checksum == "crc32-verified",
             packing=wanted_packing(exchange.headers.get(b"accept-encoding")),
+            encodings=_encodings_of(query, kind),
         )
         in_place = form.may_be_in_place and exchange.can_send_files
         request = self._request_of(query, wait_s, form, in_place=in_place)
@@ -75,6 +79,10 @@ class Pulling:
                 return
         else:
             headers.append(NOT_KEPT)
+        found = result.read.records
+        plain = await plain_records(found, form.encodings, self._limits.stored_ratio_max)
+        if plain is not found:
+            result = result._replace(read=result.read._replace(records=plain))
         answer = self._answers.answer_of(form, result)
         self._traffic.sent_out(len(result.read.records), answer.content_bytes)
         figures = self._broker.statistics.topic(topic)
@@ -117,6 +125,26 @@ class Pulling:
             until_ms=query.integer("until_timestamp_ms", error=IllegalOffset),
             in_place=in_place,
         )
+
+
+def _encodings_of(query: Query, kind: media.PullKind) -> frozenset[StoredEncoding]:
+    """In which the client takes bodies as they are stored."""
+    text = query.text("encodings")
+    if text is None:
+        return frozenset()
+    if kind != "frames":
+        raise InvalidRequest(
+            "encodings is of frames; in other answers bodies are plain",
+            hint=f"ask for {media.FRAMES}, or leave it out",
+            fields={"parameter": "encodings"},
+        )
+    try:
+        return frozenset(StoredEncoding(each.strip()) for each in text.split(","))
+    except ValueError:
+        raise InvalidRequest(
+            f"encodings is {text!r}; it must be some of {', '.join(StoredEncoding)}",
+            fields={"parameter": "encodings"},
+        ) from None
 
 
 def _is_sealed(request: PullRequest, result: PullResult) -> bool:

@@ -15,7 +15,7 @@ from app.api.dataplane.client_watch import ClientWatch
 from app.api.formats import media
 from app.api.formats.decoding import receive_decoder
 from app.api.formats.prefer_header import wait_of
-from app.api.formats.raw_message import raw_headers
+from app.api.formats.raw_message import raw_body, raw_headers
 from app.api.formats.rendering import delivered_views
 from app.api.formats.wire import ReceiveAnswer, ReceiveBody, encode_line
 from app.api.http.errors import NotAcceptable
@@ -194,6 +194,7 @@ async def _answer_raw(exchange: RequestContext, result: ReceiveResult, headers: 
         (b"mq-max-attempts", b"%d" % delivery.max_attempts),
         (b"mq-invisible-until-ms", b"%d" % delivery.invisible_until_ms),
     ]
-    body = delivery.message.body
+    body, of_body = raw_body(delivery.message, exchange.headers.get(b"accept-encoding"))
+    headers += of_body
     await exchange.answer_or_tell(200, headers, body)
     return len(body)

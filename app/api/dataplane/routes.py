@@ -61,6 +61,7 @@ _DUPLICATE: Final[Json] = {
 _POSITION: Final[Json] = {
     "MQ-Message-Id": {"schema": TEXT},
     "MQ-Unique-Id": {"schema": TEXT, "description": "with Prefer: return=minimal"},
+    "MQ-Stored-Encoding": {"schema": TEXT, "description": "how a body is kept packed"},
     "MQ-Queue-Id": {"schema": INTEGER, "description": "with Prefer: return=minimal"},
     "MQ-Queue-Offset": {"schema": INTEGER, "description": "with Prefer: return=minimal"},
     "MQ-Recall-Handle": {

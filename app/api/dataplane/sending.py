@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import UNSET
 
-from app.api.bodies.unpacking import CONTENT_ENCODING, packing_of, read_unpacked
+from app.api.bodies.unpacking import CONTENT_ENCODING, packing_of, read_to_keep, read_unpacked
 from app.api.dataplane.entry_results import ENTRIES_A_TURN, answer_results, results_of
 from app.api.formats import media
 from app.api.formats.cloudevents import (
@@ -81,7 +81,7 @@ from app.domain.errors import (
     InvalidRequest,
 )
 from app.domain.limits import KIB, Limits
-from app.domain.message import Message
+from app.domain.message import Message, StoredEncoding
 from app.domain.positions import FlushMode
 from app.runtime.direct import in_task
 
@@ -139,14 +139,13 @@ class Sending:
         self, exchange: RequestContext, topic: str, kind: media.BodyKind, content_type: str | None
     ) -> None:
         """A send that says more than its body does."""
-        limits, headers = self._limits, exchange.headers
+        headers = exchange.headers
         options = read_send_options(exchange.mq_headers, headers, exchange.query)
         name_client(exchange, options.client_id)
         if VERSION_HEADER in headers and kind == "raw":
             _take_event(exchange, options)
-        limit = limits.body_bytes_max if kind == "raw" else limits.batch_bytes_max
-        body = await read_unpacked(exchange, limit, limits, body_too_large)
-        message, queue_id, due = message_to_send(kind, content_type, body, options)
+        body, encoding = await self._read(exchange, kind, options)
+        message, queue_id, due = message_to_send(kind, content_type, body, options, encoding)
         preferences = preferences_of(exchange)
         claim = await claim_of(options, exchange, body)
         preparation = preparation_of(options, exchange)
@@ -192,19 +191,36 @@ class Sending:
         status = 202 if flush is FlushMode.ASYNC else 201
         if MINIMAL in preferences:
             headers_only = applied(
-                [*_position_headers(result, message.unique_id), timing],
+                [*_position_headers(result, message.unique_id), *_kept(message), timing],
                 preferences,
                 MINIMAL,
                 ASYNC,
             )
             await exchange.answer_empty(status, headers_only)
             return
-        answer_headers = [media.JSON_HEADER, (b"mq-message-id", result[0].encode()), timing]
+        message_id = (b"mq-message-id", result[0].encode())
+        answer_headers = [media.JSON_HEADER, message_id, *_kept(message), timing]
         await exchange.answer(
             status,
             applied(answer_headers, preferences, REPRESENTATION, ASYNC),
             encode_line(_answer_of(result, message.unique_id)),
         )
+
+    async def _read(
+        self, exchange: RequestContext, kind: media.BodyKind, options: SendOptions
+    ) -> tuple[bytes, StoredEncoding | None]:
+        """The body, and how it is packed when it is to be stored so."""
+        limits = self._limits
+        limit = limits.body_bytes_max if kind == "raw" else limits.batch_bytes_max
+        if not options.keep_encoding:
+            return await read_unpacked(exchange, limit, limits, body_too_large), None
+        if kind != "raw":
+            raise InvalidRequest(
+                "keep_encoding is of a body that is the message, and this one is JSON around it",
+                hint="send the message raw, and what belongs to it in headers",
+                fields={"parameter": "keep_encoding"},
+            )
+        return await read_to_keep(exchange, limit, limits, body_too_large)
 
     async def _prepare(
         self,
@@ -229,6 +245,7 @@ class Sending:
             media.JSON_HEADER,
             (b"mq-message-id", transaction.transaction_id.encode()),
             (b"location", f"/v1/transactions/{transaction.transaction_id}".encode()),
+            *_kept(message),
         ]
         answer = prepared_answer(transaction, message.unique_id)
         await exchange.answer(202, headers, encode_line(answer))
@@ -519,6 +536,12 @@ def _answered_early(
 def _timing(seconds: float) -> tuple[bytes, bytes]:
     """How long the broker took; what is missing to the client's own figure is HTTP and network."""
     return b"server-timing", b"store;dur=%.2f" % (seconds * 1_000)
+
+
+def _kept(message: Message) -> Headers:
+    """How the body is stored, where it is not stored plain."""
+    encoding = message.encoding
+    return [] if encoding is None else [(b"mq-stored-encoding", encoding.encode())]
 
 
 def _position_headers(result: SendResult, unique_id: str | None) -> Headers:

@@ -24,7 +24,7 @@ from app.api.http.parameters import agreed
 from app.broker.results import BatchItem
 from app.domain.delays import Due
 from app.domain.errors import CurlewError, IllegalMessageId, InvalidRequest
-from app.domain.message import Message
+from app.domain.message import Message, StoredEncoding
 
 
 class MessageToSend(NamedTuple):
@@ -36,9 +36,14 @@ class MessageToSend(NamedTuple):
 
 
 def message_to_send(
-    kind: BodyKind, content_type: str | None, body: bytes, options: SendOptions
+    kind: BodyKind,
+    content_type: str | None,
+    body: bytes,
+    options: SendOptions,
+    encoding: StoredEncoding | None = None,
 ) -> MessageToSend:
-    """What a request for one message asks for, in headers, query and body."""
+    """What a request for one message asks for, in headers, query and body; `encoding` is how a raw
+    body stays packed."""
     due = due_of(options.delay, options.deliver_at)
     if kind == "raw":
         message = Message(
@@ -51,6 +56,7 @@ def message_to_send(
             born_time_ms=options.born_time_ms,
             unique_id=options.unique_id,
             flag=options.flag or 0,
+            encoding=encoding,
         )
         return MessageToSend(message, options.queue_id, due)
     if kind == "event":

@@ -36,6 +36,7 @@ MESSAGE_HEADERS: Final = {
     b"mq-durability": "durability",
     b"mq-timeout": "timeout",
     b"mq-one-way": "one_way",
+    b"mq-keep-encoding": "keep_encoding",
     b"mq-client-id": "client_id",
     b"mq-delay": "delay",
     b"mq-deliver-at": "deliver_at_ms",
@@ -87,9 +88,11 @@ class SendOptions:
     timeout_s: float | None = None
     """Seconds that the sender waits for the medium."""
     one_way: bool | None = None
+    """Nobody waits for what becomes of it."""
+    keep_encoding: bool | None = None
+    """The body is stored as it came, packed."""
     client_id: str | None = None
     """Who sends, for lists and traces; no part of the message."""
-    """Nobody waits for what becomes of it."""
     delay: str | None = None
     deliver_at: str | None = None
     transaction: str | None = None
@@ -116,7 +119,7 @@ class SendOptions:
             self._set(alias, "flush", _flush_of(text))
         elif alias == "timeout":
             self._set(alias, "timeout_s", timeout_s_of(text))
-        elif alias == "one_way":
+        elif alias in {"one_way", "keep_encoding"}:
             self._set(alias, alias, flag_of(alias, text))
         elif alias == "client_id":
             self._set(alias, alias, client_id_of(text))

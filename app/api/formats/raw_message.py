@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from app.api.bodies.packing import VARY, takes
 from app.api.formats.cloudevents import VERSION_PROPERTY, is_attribute
 from app.api.formats.decoding import is_header_text
 from app.api.formats.mq_headers import encode_header
@@ -53,6 +54,18 @@ def raw_headers(message: StoredMessage) -> Headers:
         headers.append((b"mq-reply-until-ms", b"%d" % expectation.until_ms))
     headers += property_headers(message.properties)
     return check_raw(headers, message.message_id)
+
+
+def raw_body(message: StoredMessage, accept_encoding: bytes | None) -> tuple[bytes, Headers]:
+    """The body as it is stored when that is how the client takes it, else plain; the headers that
+    say so."""
+    packed = message.packed
+    if packed is None:
+        return message.body, []
+    encoding = packed.encoding.encode()
+    if accept_encoding is None or not takes(accept_encoding, encoding):
+        return message.body, [VARY]
+    return packed.data, [(b"content-encoding", encoding), VARY]
 
 
 def content_type_headers(content_type: str | None, properties: Mapping[str, str]) -> Headers:

@@ -125,7 +125,7 @@ STATUS_OF_CODE: Final[Mapping[str, int]] = {
 
 _RETRY_AFTER_DEFAULT_S: Final = 1
 
-TAKEN_ENCODINGS: Final = "gzip, zstd"
+TAKEN_ENCODINGS: Final = "gzip, deflate, zstd"
 """Of request bodies, as `Accept-Encoding` lists them."""
 
 

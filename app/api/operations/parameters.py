@@ -68,6 +68,12 @@ PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "delay": (DURATION, "deliver no sooner than after this time; on a send also level:1 to 18"),
     "deliver_at_ms": (TEXT, "deliver at this time: epoch milliseconds, or RFC 3339"),
     "delay_ms": (INTEGER, "as delay, in milliseconds"),
+    "encodings": (
+        {**TEXT, "examples": ["zstd,deflate"]},
+        "of frames: the reader unpacks bodies itself that were stored in these encodings (zstd, "
+        "deflate, lz4; separated by commas), as the system flag of the record says; others are "
+        "unpacked by the node",
+    ),
     "duration": (DURATION, "end the stream after so long"),
     "direction": (
         {"type": "string", "enum": ["forward", "backward"]},
@@ -109,6 +115,11 @@ PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     ),
     "invisible": (DURATION, "how long no other consumer gets the message"),
     "invisible_ms": (POSITIVE, "as invisible, in milliseconds"),
+    "keep_encoding": (
+        FLAG,
+        "store the body as it came with Content-Encoding zstd or deflate; who does not say that it "
+        "takes it so is given it unpacked",
+    ),
     "key": (TEXT, "one of the message's keys, or the id that its producer gave"),
     "keys": (TEXT, "look-up values, separated by spaces"),
     "max_bytes": (POSITIVE, "at most so many bytes, but at least one message"),
@@ -206,7 +217,7 @@ PREFER_WAIT: Final = header(
 CONTENT_ENCODING: Final = header(
     "Content-Encoding",
     "the body is unpacked before it is read; size and ratio are bounded",
-    {"type": "string", "enum": ["gzip", "zstd", "identity"]},
+    {"type": "string", "enum": ["gzip", "deflate", "zstd", "identity"]},
 )
 IDEMPOTENCY_KEY: Final = header(
     "Idempotency-Key",

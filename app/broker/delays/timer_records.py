@@ -106,8 +106,9 @@ def as_message(waited: StoredMessage) -> Message:
     """What is delivered of a record that waited: the message with its id and times."""
     system = {name: text for name, text in waited.system.items() if name not in _OF_WAITING}
     system[PROPERTY_TIMER] = identity_of(waited)
+    packed = waited.packed
     message = Message(
-        waited.body,
+        waited.body if packed is None else packed.data,
         tag=waited.tag,
         keys=waited.keys,
         sharding_key=waited.sharding_key,
@@ -119,6 +120,7 @@ def as_message(waited: StoredMessage) -> Message:
         reconsume_times=waited.reconsume_times,
         unique_id=waited.unique_id,
         flag=waited.flag,
+        encoding=None if packed is None else packed.encoding,
     )
     return fitted(message)
 

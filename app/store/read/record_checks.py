@@ -22,6 +22,7 @@ from app.store.formats.record.record import (
     topic_part,
 )
 from app.store.formats.record.record_block import Ints, Owner, intact
+from app.store.formats.record.unpacked_record import are_packed, is_packed
 from app.store.log.commit_log import CommitLog
 from app.store.queues.consume_queue import ConsumeQueue, Unit
 from app.store.read.verified_blocks import (
@@ -116,7 +117,8 @@ def bad_of_few(source: Source, queue: ConsumeQueue, run: FewRun) -> list[int]:
         if not _is_good(source, queue, part, record, unit, offset):
             bad.append(index)
     if found != wanted:
-        _learn(source.known.small, queue, offsets[0], blocks, found, bad)
+        packed = [n for n in range(len(records)) if n not in bad and is_packed(records[n])]
+        _learn(source.known.small, queue, offsets[0], blocks, found, bad + packed)
     return bad
 
 
@@ -145,8 +147,19 @@ def bad_of_many(source: Source, queue: ConsumeQueue, read: ManyRead) -> list[int
     for known, blocks, found, wanted in looks:
         if found != wanted and read.encoded is not None:
             sums = found or _sums_of(read, read.encoded, blocks)
-            _learn(known, queue, int(read.queue_offsets[0]), blocks, sums, bad)
+            left_out = bad + _packed_of(read)
+            _learn(known, queue, int(read.queue_offsets[0]), blocks, sums, left_out)
     return bad
+
+
+def _packed_of(read: ManyRead) -> list[int]:
+    """Which of many records have packed bodies; none of those that are not whole."""
+    numbers: list[int] = []
+    for low, high, data, is_whole in read.runs:
+        if is_whole:
+            packed = are_packed(data, read.starts[low:high])
+            numbers += (np.flatnonzero(packed) + low).tolist()
+    return numbers
 
 
 def _look_at(
@@ -284,7 +297,8 @@ def _learn(
     found: list[int],
     bad: list[int],
 ) -> None:
-    """Remember the blocks that were found, but for those with a bad record."""
+    """Remember the blocks that were found, but for those with a bad record or a packed body: who
+    is sent records from the files gets them as they are."""
     spoilt = {(index - blocks.start) // blocks.step for index in bad}
     sums = [UNKNOWN if n in spoilt else each for n, each in enumerate(found)]
     known.note(queue.number, (first_offset + blocks.start) // blocks.step, sums)

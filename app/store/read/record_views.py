@@ -10,6 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 from app.store.formats.record.record_block import Ints
+from app.store.formats.record.unpacked_record import are_packed, is_packed
 from app.store.fs.files import FilePart
 
 _BUFFER_BYTES_MIN: Final = 64 * 1024
@@ -155,6 +156,20 @@ def _dense(pieces: Sequence[Piece]) -> list[bytes | memoryview]:
 def _sizes(records: RecordViews) -> Ints:
     parts = [piece.sizes for piece in records.pieces]
     return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.int64), *parts])
+
+
+def packed_bytes(records: Sequence[memoryview]) -> int:
+    """Bytes of the pieces that have records with packed bodies; 0: none has."""
+    if isinstance(records, RecordsInPlace):
+        return 0  # only blocks without any are left in place
+    if not isinstance(records, RecordViews):
+        return sum([len(record) for record in records if is_packed(record)])
+    found = [
+        len(data)
+        for data, starts, _ in records.pieces
+        if len(starts) and are_packed(data, starts).any()
+    ]
+    return sum(found)
 
 
 def total_bytes(records: Sequence[memoryview]) -> int:

@@ -200,7 +200,7 @@ class Appender:
         now = self._stamp()
         if len(messages) == 1 and len(topic) <= self._single_topic_chars_max:
             message = messages[0]
-            if not (message.reconsume_times or message.flag):
+            if not (message.reconsume_times or message.flag or message.encoding):
                 appended = self._append_one(queue, message, now, flush, done)
                 if appended is not None:
                     return appended

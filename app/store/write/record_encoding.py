@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from app.domain.errors import PropertiesTooLarge
 from app.domain.message import PROPERTY_STEP, Message, java_hash
 from app.store.formats.files.consume_queue import UNIT
+from app.store.formats.record.compression import system_flag_of
 from app.store.formats.record.record import (
     PROPERTIES_BYTES_MAX,
     encode_record,
@@ -64,7 +65,7 @@ class RecordEncoder:
         rows = zip(part.messages, part.properties, part.sizes, positions, strict=True)
         for queue_offset, (message, encoded, size, at) in enumerate(rows, first):
             born = now_ms if message.born_time_ms is None else message.born_time_ms
-            if short_topic and not (message.reconsume_times or message.flag):
+            if short_topic and not (message.reconsume_times or message.flag or message.encoding):
                 record = encode_simple_record(
                     short_topic,
                     (queue.queue_id, queue_offset, at),
@@ -86,6 +87,7 @@ class RecordEncoder:
                     store_time_ms=now_ms,
                     store_host=self._store_host,
                     flag=message.flag & 0xFFFFFFFF,
+                    system_flag=system_flag_of(message.encoding),
                     reconsume_times=message.reconsume_times,
                     prepared_offset=synced_end,
                 )

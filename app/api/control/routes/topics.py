@@ -18,7 +18,7 @@ from app.api.formats.media import (
     message_answer_kind,
     require_merge_patch,
 )
-from app.api.formats.raw_message import raw_headers
+from app.api.formats.raw_message import raw_body, raw_headers
 from app.api.formats.rendering import view_of
 from app.api.formats.wire import MessageView, encode_line
 from app.api.http.conditions import WithPatchTerms, WithTerms, etag_of
@@ -263,15 +263,18 @@ async def get_message(
     accept = request.headers.get("accept", "").encode("latin-1")
     kind = format or message_answer_kind(accept, message.content_type)
     place = (message.topic, message.queue_id, message.queue_offset, message.store_time_ms)
-    tag = tag_of_message(f"{kind} {body}", place)
+    accepted = request.headers.get("accept-encoding", "").encode("latin-1")
+    stored, of_body = raw_body(message, accepted)
+    packed = of_body[0][1].decode() if len(of_body) > 1 else ""
+    tag = tag_of_message(f"{kind} {body} {packed}".rstrip(), place)
     # An id that a producer gave may one day name a newer message, so the client asks each time.
     kept = [(b"etag", tag), (b"cache-control", b"private, no-cache"), VARY]
     condition = request.headers.get("if-none-match")
     if condition is not None and is_known(condition.encode("latin-1"), tag):
         answer = Response(status_code=304)
     elif kind == "raw":
-        answer = Response(message.body)
-        kept = [*raw_headers(message), *_SHOWN_INERT, *kept]
+        answer = Response(stored)
+        kept = [*raw_headers(message), *of_body, *_SHOWN_INERT, *kept]
     elif kind == "event":
         event = event_of(message, force_base64=body == "base64")
         answer = Response(encode_line(event), media_type=EVENT)

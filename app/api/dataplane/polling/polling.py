@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from app.api.access.named_elsewhere import NamedElsewhere
+from app.api.bodies.plain_bodies import plain_records
 from app.api.bodies.unpacking import read_unpacked
 from app.api.dataplane.client_watch import ClientWatch
 from app.api.dataplane.polling.poll_answers import Given, PollAnswers
@@ -69,6 +70,7 @@ class Polling:
             )
         if wait_s > 0:
             headers += near_quota_headers(self._broker.long_polls.quota)
+        await self._unpack(result)
         try:
             if kind == "frames":
                 given = await self._answer_frames(
@@ -85,6 +87,14 @@ class Polling:
             self._broker.receiver.give_back(result.retries)
             raise
         self._count(exchange, group, asked.client_id, given)
+
+    async def _unpack(self, result: PollResult) -> None:
+        """Have plain bodies in all that is read of queues."""
+        for part in result.parts:
+            for index, read in enumerate(part.reads):
+                plain = await plain_records(read.records, (), self._limits.stored_ratio_max)
+                if plain is not read.records:
+                    part.reads[index] = read._replace(records=plain)
 
     def _check_caller(
         self, exchange: RequestContext, group: str, client_id: str, request: PollRequest

@@ -42,10 +42,11 @@ from app.domain.message import (
     PROPERTY_UNIQUE_KEY,
     RESERVED_PROPERTIES,
     Message,
+    PackedBody,
     StoredMessage,
 )
 from app.store.formats.record.checksum import crc32
-from app.store.formats.record.compression import plain_body
+from app.store.formats.record.compression import encoding_of, plain_body
 from app.store.formats.record.message_id import encode_message_id, is_own_id
 
 MAGIC_V1: Final = 0xDAA320A7
@@ -436,12 +437,20 @@ def decode_message(record: memoryview | bytes, store_id: bytes) -> StoredMessage
 def _decode_foreign(record: bytes, store_id: bytes) -> StoredMessage:
     """`decode_message` for long topics, IPv6 hosts and packed bodies."""
     fields = decode_fields(record)
-    body = plain_body(fields.body, fields.system_flag)
-    return _message(fields, fields.topic, body, fields.properties, store_id)
+    stored = fields.body
+    body = plain_body(stored, fields.system_flag)
+    encoding = None if body is stored else encoding_of(fields.system_flag)
+    packed = None if encoding is None else PackedBody(encoding, stored)
+    return _message(fields, fields.topic, body, fields.properties, store_id, packed)
 
 
 def _message(
-    fixed: tuple[Any, ...], topic: str, body: bytes, properties: bytes, store_id: bytes
+    fixed: tuple[Any, ...],
+    topic: str,
+    body: bytes,
+    properties: bytes,
+    store_id: bytes,
+    packed: PackedBody | None = None,
 ) -> StoredMessage:
     """A message of the values of `FIXED`, of which only those that it needs are looked at."""
     tag = keys = sharding_key = content_type = message_id = unique_id = None
@@ -479,4 +488,5 @@ def _message(
         system,
         unique_id,
         signed_flag(fixed[4]),
+        packed,
     )

@@ -70,6 +70,7 @@ CONTRADICTIONS: list[tuple[Headers, bytes]] = [
     ([(b"mq-durability", b"memory")], b"durability=flushed"),
     ([(b"mq-timeout", b"5s")], b"timeout=6s"),
     ([(b"mq-one-way", b"true")], b"one_way=false"),
+    ([(b"mq-keep-encoding", b"true")], b"keep_encoding=false"),
     ([(b"mq-client-id", b"a")], b"client_id=b"),
     ([(b"mq-delay", b"1s")], b"delay=2s"),
     ([(b"mq-deliver-at", b"1")], b"deliver_at_ms=2"),

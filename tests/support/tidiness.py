@@ -89,6 +89,36 @@ def crowded_folders(paths: Iterable[str]) -> Iterator[str]:
             yield f"{folder} has {count} modules; at most {FOLDER_MODULES_MAX}"
 
 
+UNIT_TESTS: Final = "tests/unit/"
+OF_THE_REPOSITORY: Final = frozenset({"", "container"})
+"""Folders of unit tests that are about no folder of `app`."""
+
+
+def unmirrored_tests(paths: Iterable[str]) -> Iterator[str]:
+    """Complaints about folders of unit tests that are not where their folder of `app` is."""
+    known = {str(PurePosixPath(path).parent) for path in paths if path.startswith("app/")}
+    for path in map(PurePosixPath, paths):
+        if str(path).startswith(UNIT_TESTS) and path.name.startswith("test_"):
+            folder = str(path.parent)[len(UNIT_TESTS) :]
+            if folder not in OF_THE_REPOSITORY and f"app/{folder}" not in known:
+                yield f"{path}: there is no app/{folder}"
+
+
+_NAMED_PATH: Final = re.compile(
+    r"`((?:app|benchmarks|clients|migrations|openapi|requirements|spark_connector|tests)/[\w./-]+)`"
+)
+
+
+def missing_paths(path: str, text: str, known: frozenset[str]) -> Iterator[str]:
+    """Complaints about files and folders that a page names and that are not there; what a page of
+    changes names was there."""
+    if not path.endswith(".md") or path == "CHANGELOG.md":
+        return
+    for named in _NAMED_PATH.findall(text):
+        if named.rstrip("/") not in known:
+            yield f"{path} names {named}, which is not there"
+
+
 RULES: Final[tuple[Rule, ...]] = (
     module_length,
     function_length,

@@ -52,6 +52,27 @@ def test_no_folder_is_crowded() -> None:
     assert not list(tidiness.crowded_folders(name for name, _ in committed_texts()))
 
 
+def test_unit_tests_mirror_the_house() -> None:
+    names = [name for name, _ in committed_texts()]
+    assert not list(tidiness.unmirrored_tests(names))
+    made_up = [*names, "tests/unit/store/attic/test_x.py"]
+    assert list(tidiness.unmirrored_tests(made_up)) == [
+        "tests/unit/store/attic/test_x.py: there is no app/store/attic"
+    ]
+
+
+def test_pages_name_files_that_are_there() -> None:
+    texts = committed_texts()
+    parts = ((Path(name), *Path(name).parents) for name, _ in texts)
+    known = frozenset(str(each) for path in parts for each in path)
+    found = [each for name, text in texts for each in tidiness.missing_paths(name, text, known)]
+    assert not found, "\n".join(found)
+    page = "`app/cli.py`, `app/store/`, `tests/unit/test_nothing.py`"
+    assert list(tidiness.missing_paths("docs/page.md", page, known)) == [
+        "docs/page.md names tests/unit/test_nothing.py, which is not there"
+    ]
+
+
 def test_a_crowded_folder_is_seen() -> None:
     many = [f"app/broker/m{number}.py" for number in range(tidiness.FOLDER_MODULES_MAX)]
     assert not list(tidiness.crowded_folders([*many, "app/broker/__init__.py", "app/cli.py"]))

@@ -36,6 +36,7 @@ from app.broker.insight.delivery_status import DeliveryStatusReader
 from app.broker.insight.lag import LagReader
 from app.broker.jobs import Jobs
 from app.broker.leasing.consumer_journal import ConsumerJournal
+from app.broker.leasing.epochs import Epochs
 from app.broker.leasing.receipt_cache import ReceiptCache
 from app.broker.lifecycle.lifecycle import Lifecycle
 from app.broker.lifecycle.name_room import NameRoom
@@ -105,6 +106,7 @@ class Broker:
         self.long_polls = long_polls = LongPolls(limits.waiters_max)
         self.offset_cache = OffsetCache(context.metadata)
         self.consumer_journal = ConsumerJournal(context)
+        self.epochs = Epochs(context)
         name_room = NameRoom(context)
         self.lifecycle = Lifecycle(context, name_room, self._forget)
         self.message_trace = trace = MessageTrace(context)
@@ -228,9 +230,7 @@ class Broker:
         if not self._gate.closed_because:
             return
         await self.lifecycle.start()
-        await self.offset_cache.load()
-        await self.consumer_journal.load(self.offset_cache, self._metadata.snapshot)
-        await self.offset_cache.write()
+        await self._start_progress()
         await self.members.load()
         await self.dead_letters.start()
         await self.transactions.start()
@@ -241,6 +241,19 @@ class Broker:
         for service in self.services:
             await service.start()
         self._gate.closed_because = ""
+
+    async def _start_progress(self) -> None:
+        """Read back how far the groups are, and begin an epoch, above all leases of before.
+
+        What SQL has counts once: in a log without epochs, of a version that kept offsets there.
+        """
+        await self.epochs.load()
+        copy = await self.offset_cache.read_copy()
+        early = {} if self.epochs.is_known else copy
+        await self.consumer_journal.load(self._metadata.snapshot, early)
+        self.offset_cache.begin(self.consumer_journal.committed(), copy)
+        await self.offset_cache.write()
+        await self.epochs.begin(self.groups.lease_ids, 0)
 
     async def stop(self) -> None:
         """Answer who waits, refuse new work, write the offsets. A stopped broker stays stopped."""
@@ -317,6 +330,7 @@ class Broker:
             "transactions": self.transactions.journal.turn,
             "groups": self.consumer_journal.turn,
             "producers": self.deduplicator.journal.turn,
+            "epochs": self.epochs.journal.turn,
         }
         for name, turn in journals.items():
             with self._snapshot_faults.guard(name):

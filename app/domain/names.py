@@ -44,6 +44,8 @@ TRACE_TOPIC: Final = "rmq_sys_trace"
 """What became of messages."""
 FLOORS_TOPIC: Final = "rmq_sys_floors"
 """Which generation of each topic its queues hold, and where it begins."""
+EPOCHS_TOPIC: Final = "rmq_sys_epochs"
+"""In which epoch the store is led."""
 
 RESERVED_TOPICS: Final = frozenset(
     """TBW102 SELF_TEST_TOPIC BenchmarkTest OFFSET_MOVED_EVENT TRANS_CHECK_MAX_TIME_TOPIC

@@ -23,10 +23,11 @@ from app.broker.hooks.hook_contract import SettledHandle, SettledMessages
 from app.broker.hooks.hooks import Hooks
 from app.broker.journal.append_future import AppendFuture
 from app.broker.leasing.consumer_journal import ConsumerJournal
+from app.broker.leasing.epochs import LeaseIds
 from app.broker.leasing.leases import Lease
 from app.broker.leasing.receipt_cache import ReceiptCache
 from app.broker.leasing.retry_policy import NACKED_REASON, REJECTED_REASON, Failure
-from app.broker.leasing.subscriptions import Held, Known, LeasedQueue, LeaseIds, Subscription
+from app.broker.leasing.subscriptions import Held, Known, LeasedQueue, Subscription
 from app.broker.ports import Group
 from app.broker.progress.consumer_state import Settled, offsets_of, runs_of
 from app.broker.progress.offset_cache import OffsetCache

@@ -15,8 +15,9 @@ from app.broker.context import Context
 from app.broker.groups.group_notifier import GroupNotifier
 from app.broker.journal.append_future import AppendFuture
 from app.broker.leasing.consumer_journal import ConsumerJournal
+from app.broker.leasing.epochs import LeaseIds
 from app.broker.leasing.leases import InFlight
-from app.broker.leasing.subscriptions import LeasedQueue, LeaseIds, Subscription
+from app.broker.leasing.subscriptions import LeasedQueue, Subscription
 from app.broker.lifecycle.lifecycle import Lifecycle
 from app.broker.lifecycle.name_room import NameRoom
 from app.broker.ports import Group, Topic
@@ -27,7 +28,7 @@ from app.broker.results import QueuePosition
 from app.broker.row_faults import RowFaults
 from app.broker.topic_lookup import check_current
 from app.domain.changes.effects import GroupFacts
-from app.domain.errors import CurlewError, GroupNotFound, OffsetOutOfRange
+from app.domain.errors import CurlewError, DiskFull, GroupNotFound, OffsetOutOfRange
 from app.domain.handles.receipt import RETRY_QUEUE_ID
 from app.domain.names import check_group, did_you_mean, retry_topic, suggest_similar
 from app.domain.positions import CommittedOffset, FlushMode
@@ -50,7 +51,8 @@ class Groups:
     ) -> None:
         self.notifier = GroupNotifier(context.limits.waiters_max)
         """Heartbeats and polls that wait for a change of their group."""
-        self.lease_ids = LeaseIds(context.clock.now_ms())
+        self.lease_ids = LeaseIds()
+        """Of the epoch that `Epochs.begin` begins."""
         self.offset_cache = offset_cache
         """Committed offsets, on their way to SQL."""
         self.consumer_journal = consumer_journal
@@ -220,16 +222,29 @@ class Groups:
         if group.mode is GroupMode.BROADCAST:
             bounds = [self._store.bounds(topic.name, queue) for queue in range(topic.queues)]
             return await self.offsets_at(topic.name, bounds, group.start)
-        await self.offset_cache.refresh(group.name)
         offsets = await self._start_offsets(group, topic)
         check_current(self._metadata, topic, group)
         known = self.offset_cache.committed(group.name, topic.name)
         if any(queue_id not in known for queue_id in range(topic.queues)):
-            self.check_room(group, topic)
-            for queue_id, offset in enumerate(offsets):
-                self.offset_cache.advance((group.name, topic.name, queue_id), offset)
-            await self.offset_cache.write()
+            await self._begin_reading(group, topic, offsets)
         return offsets
+
+    async def _begin_reading(self, group: Group, topic: Topic, offsets: Sequence[int]) -> None:
+        """Write down where a group begins that reads by offset. Without room the log is told when
+        there is some, before it is told of any other message."""
+        self.check_room(group, topic)
+        known = self.offset_cache.committed(group.name, topic.name)
+        places = {queue: at for queue, at in enumerate(offsets) if queue not in known}
+        try:
+            self.consumer_journal.bind(group, topic)
+            placed = self._place(group.name, topic.name, places)
+            if placed is not None:
+                await placed.wait()
+        except DiskFull:
+            self.consumer_journal.place_with_room(group.name, topic.name, places)
+        for queue_id, offset in places.items():
+            self.offset_cache.advance((group.name, topic.name, queue_id), offset)
+        await self.offset_cache.write()
 
     async def offsets_at(
         self, topic: str, bounds: Sequence[QueueBounds], start: StartPosition

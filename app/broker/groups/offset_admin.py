@@ -133,15 +133,11 @@ class OffsetAdmin:
         """The group's committed offsets in the topic, for the queues that have one."""
         self.find_group(group)
         find_topic(self._metadata, topic)
-        if self._members.has_members(group):
-            await self._offset_cache.refresh(group)  # others may commit through other nodes
         return self._groups.committed(group, topic)
 
     async def all_committed(self, group: str) -> list[CommittedOffset]:
         """The group's committed offsets in all topics that exist, by topic and queue."""
         self.find_group(group)
-        if self._members.has_members(group):
-            await self._offset_cache.refresh(group)
         known = self._metadata.snapshot.topics
         return [
             CommittedOffset(group, topic, queue_id, QueueOffset(offset), known[topic].generation)
@@ -308,7 +304,6 @@ class OffsetAdmin:
         """
         settings = self.find_group(group)
         refuse_broadcast(settings)
-        await self._offset_cache.refresh(group)
         if topic is None:
             topics = await self._topics_of(group)
             check(view.name for view in topics)
@@ -445,8 +440,6 @@ class OffsetAdmin:
                 f"members of group {group!r} read topic {topic!r}: {', '.join(readers[:5])}",
                 hint="let them leave or subscribe to other topics first",
             )
-        if not self._offset_cache.committed(group, topic):
-            await self._offset_cache.refresh(group)
         offsets = self._groups.committed(group, topic)
         if not offsets:
             raise SubscriptionNotFound(f"group {group!r} has no offsets in topic {topic!r}")
@@ -463,7 +456,6 @@ class OffsetAdmin:
         """Keep all committed offsets of the group under a name that is free."""
         check_name("snapshot", name)
         refuse_broadcast(self.find_group(group))
-        await self._offset_cache.refresh(group)
         return await self._metadata.offset_snapshots.create(
             group, name, await self.all_committed(group), is_dry_run=is_dry_run
         )
@@ -485,7 +477,6 @@ class OffsetAdmin:
         settings = self.find_group(group)
         refuse_broadcast(settings)
         snapshot = await self.snapshot(group, name)
-        await self._offset_cache.refresh(group)
         changes, missing = [], set()
         for row in snapshot.offsets:
             topic = self._metadata.snapshot.topics.get(row.topic)

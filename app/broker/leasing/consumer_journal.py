@@ -1,17 +1,18 @@
 """Writing groups' progress down: one entry in the log for each settle, receive, commit and reset.
 
-The log is the truth, SQL a checkpoint of the committed offsets (`offset_cache`) that is at most a
-second old. So a database that is slow, locked or gone costs no redelivery, and neither does a
-kill -9; a loss of power costs what the topic's flush mode allows. Event loop only.
+The log is the truth, SQL a copy of the committed offsets (`offset_cache`) that is at most a second
+old and is never read back. So a database that is slow, locked or gone costs no redelivery, and
+neither does a kill -9; a loss of power costs what the topic's flush mode allows. Event loop only.
 
 Invariant: memory takes a change in the turn in which its entry is appended (`journal`).
 """
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Final
 
 from app.broker.context import Context
@@ -39,7 +40,6 @@ from app.broker.progress.consumer_state import (
     delivered_runs,
     encode_entry,
 )
-from app.broker.progress.offset_cache import OffsetCache
 from app.domain.consumers.consumption import Consumption
 from app.domain.errors import CurlewError, DiskFull
 from app.domain.handles.receipt import RETRY_QUEUE_ID
@@ -48,6 +48,7 @@ from app.domain.positions import FlushMode
 from app.store import Done, StepPart
 
 _LOG: Final = logging.getLogger(__name__)
+_NOTHING: Final[Mapping[Key, int]] = MappingProxyType({})
 _SHOWN: Final = 20
 """Queues that one line of the log lists."""
 
@@ -69,24 +70,41 @@ class ConsumerJournal:
         self._untold: set[tuple[str, str]] = set()
         """(group, topic) pairs whose kind of consumption the log has refused; told again."""
 
-    async def load(self, offset_cache: OffsetCache, snapshot: Snapshot) -> None:
-        """Replay the log; then log, book and queues know the same.
+    async def load(self, snapshot: Snapshot, early: Mapping[Key, int] = _NOTHING) -> None:
+        """Replay the log; then log and queues know the same.
 
-        The log is the truth. SQL is looked at only for queues of which the log knows nothing. What
-        lies beyond the end of its queue, because a loss of power took the end of the log or an
-        older log was restored, is held to that end before anything new is stored there.
+        `early` has the committed offsets of a version that kept some in SQL only; they are written
+        into the log, for queues of which it knows nothing. What lies beyond the end of its queue,
+        because a loss of power took the end of the log or an older log was restored, is held to
+        that end before anything new is stored there.
         """
         await self._journal.replay()
         queues = self._state.queues
         for group, topic in sorted({key[:2] for key in queues} | {*self.consumptions()}):
             self._take_up(group, topic, snapshot)
-        for key, offset in offset_cache.rows():
-            if key not in queues:
-                self._state.get_or_make(key).skip_to(offset)
+        self._take_over({key: at for key, at in early.items() if key not in queues}, snapshot)
         self._hold_to_ends()
-        for (group, topic, queue_id), state in queues.items():
-            if queue_id != RETRY_QUEUE_ID:
-                offset_cache.correct((group, topic, queue_id), state.progress.committed)
+
+    def _take_over(self, early: Mapping[Key, int], snapshot: Snapshot) -> None:
+        """Write offsets into the log that only SQL has, before anything else."""
+        for (group, topic, queue_id), offset in sorted(early.items()):
+            group_now, topic_now = snapshot.groups.get(group), snapshot.topics.get(topic)
+            if group_now is None or topic_now is None or queue_id >= topic_now.queues:
+                continue
+            with contextlib.suppress(DiskFull):  # the next use of the two binds them
+                self.bind(group_now, topic_now)
+            end = self._store.bounds(topic, queue_id).max_offset
+            entry = Placed(group, [(topic, queue_id, min(offset, end))])
+            self._store.first_steps.append(self._journal.entry(encode_entry(entry)))
+            self._state.take(entry)
+
+    def committed(self) -> list[tuple[Key, int]]:
+        """The committed offset of each queue of a topic."""
+        return [
+            (key, state.progress.committed)
+            for key, state in self._state.queues.items()
+            if key[2] != RETRY_QUEUE_ID
+        ]
 
     def _take_up(self, group: str, topic: str, snapshot: Snapshot) -> None:
         """Drop the work of what was deleted; keep that of what is merely not in the metadata."""
@@ -274,6 +292,12 @@ class ConsumerJournal:
         """Let the group begin at (topic, queue id, offset) each. Stays when the log refuses it: the
         caller writes it again."""
         return self.change(Placed(group, list(rows)), flush)
+
+    def place_with_room(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """The same on a full disk: before the next message, for queues that are not known yet."""
+        entry = Placed(group, [(topic, queue_id, at) for queue_id, at in offsets.items()])
+        self._store.first_steps.append(self._journal.entry(encode_entry(entry)))
+        self._state.take(entry)
 
     def skip(
         self, group: str, rows: Iterable[tuple[str, int, int]], flush: FlushMode

@@ -24,24 +24,6 @@ _STALE_REPLAYS_MAX: Final = 1_024
 
 NEVER_USED: Final = float("-inf")
 
-_LEASE_IDS_PER_MS: Final = 1 << 20
-"""More than a node can lease in a millisecond, so that ids never repeat after a restart."""
-
-
-class LeaseIds:
-    """Numbers for leases, rising, also over restarts (unless the clock is set far back)."""
-
-    __slots__ = ("next",)
-
-    def __init__(self, now_ms: int) -> None:
-        self.next = now_ms * _LEASE_IDS_PER_MS
-
-    def take(self, count: int) -> int:
-        """Return the first of `count` new ids."""
-        first = self.next
-        self.next = first + count
-        return first
-
 
 class LeasedQueue:
     """One queue of a subscription: of the topic, or the group's retries of the topic."""

@@ -1,7 +1,8 @@
 """Committed offsets of all groups: in memory now, in SQL within a second.
 
 SQL gets a copy of the committed offsets, for operators and tools; the durable ones are in the log
-(`consumer_journal`). The cache takes over the progress of leases when it is written to SQL
+(`consumer_journal`), and nobody believes the copy: it is compared with the log at the start, and
+written. The cache takes over the progress of leases when it is written to SQL
 (`track`), and commits of clients at once (`advance`). While the database is down the rows stay
 dirty, the next turn tries again, and `problem` says why. Event loop only.
 
@@ -9,16 +10,21 @@ Invariant: an offset goes back only through `force` and `correct`.
 """
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Final, Protocol
 
 from app.broker.ports import Metadata, Topic
 from app.domain.errors import CurlewError, StateConflict
 from app.domain.handles.receipt import RETRY_QUEUE_ID
 from app.domain.limits import Limits
 from app.domain.positions import CommittedOffset, QueueOffset
+
+_LOG: Final = logging.getLogger(__name__)
+_SHOWN: Final = 20
+"""Queues that one line of the log lists."""
 
 Key = tuple[str, str, int]
 
@@ -46,6 +52,8 @@ class OffsetCache:
         self._dirty: set[Key] = set()
         self._forced: set[Key] = set()
         """Those of the dirty ones that may go back."""
+        self._unbelieved: set[Key] = set()
+        """Of which SQL may say more than the log: the next write of them may go back."""
         self._tracked: set[Tracked] = set()
         self._readers: Counter[str] = Counter()
         """Topic → groups that have an offset in it."""
@@ -54,11 +62,31 @@ class OffsetCache:
         self._raised: dict[str, int] = {}
         """Topic → queues that it is about to have."""
         self._writing = asyncio.Lock()
-        self._deletions = 0
 
-    async def load(self) -> None:
-        for row in await self._metadata.load_offsets():
-            self._of(row.group, row.topic)[row.queue_id] = row.offset
+    async def read_copy(self) -> dict[Key, int]:
+        """What SQL says, for `begin`."""
+        rows = await self._metadata.load_offsets()
+        return {(row.group, row.topic, row.queue_id): row.offset for row in rows}
+
+    def begin(self, known: Iterable[tuple[Key, int]], copy: Mapping[Key, int]) -> None:
+        """Take the offsets that the log has; the next write brings the copy in SQL up to date.
+
+        What only SQL has is no offset. It stays there until the group begins in that queue.
+        """
+        self._unbelieved = set(copy)
+        for key, offset in known:
+            self._of(key[0], key[1])[key[2]] = offset
+            self._unbelieved.discard(key)
+            if copy.get(key) != offset:
+                self._dirty.add(key)
+                self._forced.add(key)
+        if self._unbelieved:
+            shown = ", ".join(f"{g} in {t}/{q}" for g, t, q in sorted(self._unbelieved)[:_SHOWN])
+            _LOG.warning(
+                "the metadata database has committed offsets of %d queues of which the log knows"
+                " nothing; they do not count: %s%s",
+                *(len(self._unbelieved), shown, ", …" if len(self._unbelieved) > _SHOWN else ""),
+            )
 
     def _of(self, group: str, topic: str) -> dict[int, int]:
         queues = self._offsets.get((group, topic))
@@ -231,36 +259,10 @@ class OffsetCache:
             await store(rows)
             for row in filter(self._is_of_present, rows):
                 key = (row.group, row.topic, row.queue_id)
-                is_dirty = key in self._dirty
+                is_copied = key not in self._dirty and key not in self._unbelieved
                 self.advance(key, row.offset)
-                if not is_dirty:
+                if is_copied:
                     self._dirty.discard(key)
-
-    async def refresh(self, group: str) -> None:
-        """Take over what other nodes committed for the group, or reset, or deleted."""
-        async with self._writing:
-            self._collect()
-            found: dict[tuple[str, str], dict[int, int]] = {}
-            for row in await self._load_present(group):
-                found.setdefault((row.group, row.topic), {})[row.queue_id] = row.offset
-            for names in {names for names in self._offsets if names[0] == group} | found.keys():
-                mine, theirs = self._offsets.get(names, {}), found.get(names, {})
-                for queue_id, offset in mine.items():
-                    if (*names, queue_id) in self._dirty:
-                        theirs[queue_id] = offset
-                if theirs:
-                    self._of(*names)
-                    self._offsets[names] = theirs
-                else:
-                    self._drop(*names)
-
-    async def _load_present(self, group: str) -> list[CommittedOffset]:
-        """What SQL has; read again when something was deleted here meanwhile."""
-        while True:
-            deletions = self._deletions
-            rows = await self._metadata.load_offsets(group)
-            if deletions == self._deletions:
-                return rows
 
     async def delete(self, group: str, topic: str, check: Callable[[], object]) -> bool:
         """Forget the group's offsets in the topic, in SQL first; False when there were none.
@@ -283,7 +285,7 @@ class OffsetCache:
 
     async def _write(self) -> None:
         if keys := list(self._dirty):
-            forced = self._forced & self._dirty
+            forced = (self._forced | self._unbelieved) & self._dirty
             self._dirty.clear()
             self._forced.clear()
             rows = [self._row(key) for key in keys if key not in forced]
@@ -300,6 +302,7 @@ class OffsetCache:
                 raise
             else:
                 self.problem = None
+                self._unbelieved.difference_update(forced)
                 self._forget_deleted(left_out)
 
     def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
@@ -320,11 +323,11 @@ class OffsetCache:
             self._forget(lambda *key: key in names)
 
     def _forget(self, is_gone: Callable[[str, str], bool]) -> None:
-        self._deletions += 1
         for names in [names for names in self._offsets if is_gone(*names)]:
             self._drop(*names)
         self._dirty = {key for key in self._dirty if not is_gone(key[0], key[1])}
         self._forced &= self._dirty
+        self._unbelieved = {key for key in self._unbelieved if not is_gone(key[0], key[1])}
         self._tracked = {one for one in self._tracked if not is_gone(one.key[0], one.key[1])}
 
     def _collect(self) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError, DiskFull, TopicNotFound
 from app.domain.message import Message, StoredMessage, java_hash
-from app.domain.names import is_system_topic
+from app.domain.names import EPOCHS_TOPIC, is_system_topic
 from app.domain.positions import FlushMode
 from app.runtime.shortage_log import Lack
 from app.store import (
@@ -101,6 +101,11 @@ class MemoryStore:
         self.first_steps = FirstSteps(self)
         self._bytes_end = 0
         self._by_position: dict[int, tuple[str, int, int]] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing but what each start writes."""
+        return not self.queues.keys() - {(EPOCHS_TOPIC, 0)}
 
     # --- what the broker calls
 

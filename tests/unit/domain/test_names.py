@@ -5,6 +5,7 @@ import pytest
 from app.domain.errors import IllegalGroup, IllegalTopic, InvalidRequest, TopicNotFound
 from app.domain.names import (
     DECISION_TOPIC,
+    EPOCHS_TOPIC,
     HALF_TOPIC,
     PRODUCER_TOPIC,
     PROGRESS_TOPIC,
@@ -40,8 +41,10 @@ def test_system_topics_are_closed_to_clients() -> None:
         TIMER_TOPIC,
         HALF_TOPIC,
         DECISION_TOPIC,
+        EPOCHS_TOPIC,
         PRODUCER_TOPIC,
         TRACE_TOPIC,
+        EPOCHS_TOPIC,
     ):
         assert is_system_topic(name)
         with pytest.raises(IllegalTopic, match="reserved"):

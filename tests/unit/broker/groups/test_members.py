@@ -444,20 +444,6 @@ class TestCommits:
         assert world.committed()[0] == 2
         assert (await beat(world, "a", 1)).offsets[QueueName(TOPIC, 0)] == 2
 
-    async def test_another_nodes_commits_are_seen_by_the_next_owner(self, world: World) -> None:
-        await world.send(b"1", b"2")
-        await beat(world, "a")
-        rows = [QueuePosition(0, 2)]
-        other = world.new_broker()
-        await other.start()
-        try:
-            await other.offset_admin.commit(GROUP, TOPIC, rows, committer=Committer("a", 1))
-        finally:
-            await other.stop()
-        await world.broker.members.leave(GROUP, "a")
-        share = await beat(world, "b")
-        assert share.offsets[QueueName(TOPIC, 0)] == 2
-
 
 class TestStart:
     @pytest.mark.parametrize(("start", "offset"), [("earliest", 0), ("latest", 2)])

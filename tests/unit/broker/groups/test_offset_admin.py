@@ -86,30 +86,6 @@ class TestReset:
             OffsetChange(TOPIC, 1, 1, 2, 0, 2, is_clamped=True, topic_generation=number),
         ]
 
-    async def test_a_topic_whose_offsets_another_node_deleted_is_none_of_the_group(
-        self, world: World
-    ) -> None:
-        await reset(world, "earliest")
-        await world.metadata.delete_offsets(GROUP, TOPIC)
-        with pytest.raises(SubscriptionNotFound):
-            await reset(world, "latest", topic=None)
-
-    async def test_what_is_deleted_while_sql_is_read_does_not_come_back(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        await reset(world, "latest")
-        load = world.metadata.load_offsets
-
-        async def slow(group: str | None = None) -> list[CommittedOffset]:
-            rows = await load(group)
-            if GROUP in world.metadata.snapshot.groups:
-                await world.broker.settings_changes.delete_group(GROUP)
-            return rows
-
-        monkeypatch.setattr(world.metadata, "load_offsets", slow)
-        await world.broker.offset_cache.refresh(GROUP)
-        assert bodies(await world.receive()) == [b"0", b"1", b"2", b"3", b"x", b"y"]
-
     async def test_all_topics_of_the_group(self, world: World) -> None:
         await world.topic(1, "bills")
         await world.topic(1, "other")

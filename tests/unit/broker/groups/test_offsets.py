@@ -15,7 +15,7 @@ from app.domain.errors import (
     TopicNotFound,
 )
 from app.domain.message import Message
-from app.domain.positions import CommittedOffset, QueueOffset
+from app.domain.positions import CommittedOffset
 from app.domain.settings import GroupSettings, TopicSettings
 from tests.support.nodes.brokers import (
     GROUP,
@@ -102,19 +102,6 @@ async def test_queues_added_between_two_runs_are_read_from_their_first_message()
         await world.metadata.put_topic(TOPIC, TopicSettings(queues=2))
         await world.restart()
         assert offsets(await world.receive()) == [0, 1]
-
-
-async def test_an_offset_beyond_the_end_is_brought_back() -> None:
-    """The log may have lost its tail in a power cut, with asynchronous flush."""
-    async with running() as world:
-        await world.group(GroupSettings())
-        await world.metadata.commit_offsets([CommittedOffset(GROUP, TOPIC, 0, QueueOffset(9))])
-        world.store.fill(TOPIC, 0, numbered(5))
-        await world.restart()
-        assert await world.receive() == []
-        assert world.metadata.committed(GROUP, TOPIC) == {0: 5}
-        world.store.fill(TOPIC, 0, numbered(1))
-        assert offsets(await world.receive()) == [5]
 
 
 async def test_two_first_receives_at_once_make_one_subscription() -> None:

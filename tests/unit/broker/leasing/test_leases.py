@@ -7,9 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from app.broker.leasing.epochs import LeaseIds
 from app.broker.leasing.leases import REMEMBERED_ACKS_MAX, InFlight, Lease, LeaseTable
 from app.broker.leasing.retry_policy import Failure
-from app.broker.leasing.subscriptions import LeasedQueue, LeaseIds
+from app.broker.leasing.subscriptions import LeasedQueue
 from app.broker.progress.consumer_state import ConsumerState, QueueState
 
 State = Literal["leased", "failing", "moving", "delayed", "returned", "done"]
@@ -44,7 +45,7 @@ class QueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 100.0
-        self.ids = LeaseIds(now_ms=1)
+        self.ids = LeaseIds(1)
         self.in_flight = InFlight()
         self.queue = LeasedQueue("g", "t", 0, QueueState(0), self.in_flight, self.ids.next)
         self.rows: dict[int, Row] = {}

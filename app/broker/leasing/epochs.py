@@ -1,0 +1,126 @@
+"""The epoch of a store: a number that rises each time somebody begins to lead it. Kept in the log.
+
+A node that starts begins the next epoch, and nobody gets a lease before the log has it, on the
+medium. So a lease id says in which life of the node it was given, by no clock: ids of a later epoch
+are higher. Event loop only.
+"""
+
+import secrets
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from app.broker.context import Context
+from app.broker.journal.append_future import AppendFuture
+from app.broker.journal.journal import Journal
+from app.domain.errors import DiskFull
+from app.domain.names import EPOCHS_TOPIC
+from app.domain.positions import FlushMode
+
+LEASES_OF_EPOCH: Final = 1 << 40
+"""Lease ids of one epoch: a hundred thousand leases a second for four months."""
+
+
+class LeaseIds:
+    """Numbers for leases, rising, also over restarts: epoch · 2^40 + a counter."""
+
+    __slots__ = ("next",)
+
+    def __init__(self, epoch: int = 0, counter: int = 0) -> None:
+        self.begin(epoch, counter)
+
+    def begin(self, epoch: int, counter: int = 0) -> None:
+        """Go on with the ids of an epoch, before the first one is taken."""
+        self.next = epoch * LEASES_OF_EPOCH + counter
+
+    def take(self, count: int) -> int:
+        """Return the first of `count` new ids."""
+        first = self.next
+        self.next = first + count
+        return first
+
+
+def epoch_of(lease_id: int) -> int:
+    """The epoch in which a lease was given."""
+    return lease_id // LEASES_OF_EPOCH
+
+
+class EpochBegun(Struct, array_like=True, tag=1):
+    """An entry: the store is led in this epoch from here on."""
+
+    epoch: int
+    since_ms: int
+    """By the wall clock, epoch ms."""
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(EpochBegun).decode
+
+
+class EpochState:
+    """The newest epoch of the log; a `JournaledState`."""
+
+    def __init__(self) -> None:
+        self.newest: EpochBegun | None = None
+
+    def clear(self) -> None:
+        self.newest = None
+
+    def apply(self, entry: bytes) -> None:
+        begun = _decode(entry)
+        if self.newest is None or begun.epoch > self.newest.epoch:
+            self.newest = begun
+
+    def load(self, chunk: bytes) -> None:
+        self.apply(chunk)
+
+    def dump(self) -> Iterable[bytes]:
+        return [] if self.newest is None else [_encode(self.newest)]
+
+
+class Epochs:
+    """Of one store. `load`, then `begin`."""
+
+    def __init__(self, context: Context) -> None:
+        self._store = context.store
+        self._clock = context.clock
+        self._state = EpochState()
+        self.journal = Journal(context.store, EPOCHS_TOPIC, self._state, context.readers)
+        self.current = 0
+        """0: none has begun."""
+        self.since_ms = 0
+
+    async def load(self) -> None:
+        """Read back what the log knows."""
+        await self.journal.replay()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the log has an epoch. False: the store is new, or of a version without them."""
+        return self._state.newest is not None
+
+    async def begin(self, lease_ids: LeaseIds, highest_lease_id: int) -> None:
+        """Lead the store in an epoch above all that were before, and above every lease id that was
+        seen in the log. Returns when that is on the medium.
+
+        On a full disk the node starts all the same: the entry waits for room, and comes before
+        everything else that is appended. Should the node end before, the next start takes the same
+        number, so the ids of this life are taken from a random place in it.
+        """
+        newest = 0 if self._state.newest is None else self._state.newest.epoch
+        self.current = max(newest, epoch_of(highest_lease_id)) + 1
+        self.since_ms = self._clock.now_ms()
+        entry = EpochBegun(self.current, self.since_ms)
+        part = self.journal.entry(_encode(entry))
+        self._state.newest = entry
+        written = AppendFuture()
+        try:
+            self._store.append_step((part,), FlushMode.SYNC, written.done)
+            await written.wait()
+        except DiskFull:
+            self._store.first_steps.append(part)
+            lease_ids.begin(self.current, secrets.randbelow(LEASES_OF_EPOCH // 2))
+        else:
+            lease_ids.begin(self.current)

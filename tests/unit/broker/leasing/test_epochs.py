@@ -1,0 +1,144 @@
+"""An epoch for each life of the node, in the log; and offsets in SQL, which nobody believes.
+
+Controls: `LeaseIds` from the clock, and offsets of SQL that count, fail these tests.
+"""
+
+import asyncio
+import logging
+
+import pytest
+
+from app.broker.leasing.epochs import LEASES_OF_EPOCH, epoch_of
+from app.domain.errors import DiskFull, ReceiptHandleExpired
+from app.domain.names import EPOCHS_TOPIC
+from app.domain.positions import CommittedOffset, QueueOffset
+from app.domain.settings import GroupSettings
+from app.store.write.first_steps import FirstSteps
+from tests.support.nodes.brokers import GROUP, TOPIC, World, offsets, running
+
+pytestmark = pytest.mark.anyio
+
+LOG_FULL = DiskFull("no room")
+
+
+def numbered(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+async def lease_id(world: World) -> int:
+    """The id of a lease of one more message."""
+    await world.send(b"x")
+    (delivery,) = await world.receive(1)
+    return world.broker.settler._signer.read(delivery.receipt_handle).lease_id
+
+
+async def test_each_life_has_a_higher_epoch_whatever_the_clock_says() -> None:
+    async with running() as world:
+        ids = [await lease_id(world)]
+        for life in range(2, 5):
+            world.clock.set_wall(world.clock.now_ms() - 3_600_000)
+            await (world.kill() if life % 2 else world.restart())
+            assert world.broker.epochs.current == life
+            ids.append(await lease_id(world))
+        assert [epoch_of(each) for each in ids] == [1, 2, 3, 4]
+        assert ids[0] == LEASES_OF_EPOCH
+        assert ids == sorted(ids)
+
+
+async def test_nobody_gets_a_lease_before_the_epoch_is_on_the_medium() -> None:
+    async with running() as world:
+        queue = world.store.queues[EPOCHS_TOPIC, 0]
+        assert queue.confirmed == 1
+        assert world.store.flushes[0].value == "sync"
+
+
+async def test_a_journal_of_epochs_stays_short() -> None:
+    async with running() as world:
+        for _ in range(3):
+            await world.restart()
+        await world.broker.epochs.journal.write_snapshot()
+        low, high = world.store.bounds(EPOCHS_TOPIC, 0)
+        assert (low, high) == (4, 7)
+        await world.restart()
+        assert world.broker.epochs.current == 5
+
+
+@pytest.mark.parametrize("how", ["refusal", "failure"])
+async def test_a_full_disk_keeps_no_node_from_starting(how: str) -> None:
+    """The epoch comes before all else when there is room; until then ids are of a random place."""
+    async with running() as world:
+        await world.send(b"x")
+        starts = set()
+        for _ in range(3):
+            world.store.before_next, world.store.first_steps = None, FirstSteps(world.store)
+            setattr(world.store, how, LOG_FULL)
+            await world.restart()
+            assert world.broker.epochs.current == 2
+            starts.add(world.broker.groups.lease_ids.next)
+        assert len(starts) == 3
+        assert {epoch_of(start) for start in starts} == {2}
+        await asyncio.sleep(0)  # the last refusal is on its way
+        setattr(world.store, how, None)
+        await world.send(b"y")
+        records = world.store.queues[EPOCHS_TOPIC, 0].confirmed
+        assert records == 2
+        await world.restart()
+        assert world.broker.epochs.current == 3
+
+
+async def test_handles_of_an_earlier_life_are_void() -> None:
+    async with running() as world:
+        await world.send(b"a")
+        (early,) = await world.receive()
+        await world.kill()
+        await world.receive()
+        assert await world.ack(early) == [ReceiptHandleExpired]
+
+
+class TestCopyInSql:
+    async def test_what_the_log_does_not_know_does_not_count(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A loss of power took the end of the log; SQL heard of more than was kept."""
+        async with running() as world:
+            await world.group(GroupSettings())
+            rows = [CommittedOffset(GROUP, TOPIC, 0, QueueOffset(10))]
+            await world.metadata.commit_offsets(rows)
+            with caplog.at_level(logging.WARNING):
+                await world.restart()
+            assert "1 queues of which the log knows nothing; they do not count" in caplog.text
+            assert world.committed() == {}
+            world.store.fill(TOPIC, 0, numbered(14))
+            received = await world.receive(14)
+            assert offsets(received) == list(range(14))
+            await world.ack(*received[:2])
+            await world.broker.offset_cache.write()
+            assert world.metadata.committed(GROUP, TOPIC) == {0: 2}
+
+    async def test_it_is_put_right_by_the_log_at_the_start(self) -> None:
+        async with running() as world:
+            world.store.fill(TOPIC, 0, numbered(4))
+            await world.ack(*await world.receive(2))
+            await world.broker.offset_cache.write()
+            rows = [CommittedOffset(GROUP, TOPIC, 0, QueueOffset(4))]
+            await world.metadata.commit_offsets(rows, force=True)
+            await world.restart()
+            assert world.metadata.committed(GROUP, TOPIC) == {0: 2}
+
+    async def test_a_version_without_epochs_kept_offsets_there(self) -> None:
+        """They are written into the log once, and no further than the queue reaches."""
+        world = World()
+        await world.topic(queues=2)
+        await world.group(GroupSettings(start="latest"))
+        world.store.fill(TOPIC, 0, numbered(4))
+        world.store.fill(TOPIC, 1, numbered(1))
+        for queue, offset in ((0, 2), (1, 9)):
+            row = CommittedOffset(GROUP, TOPIC, queue, QueueOffset(offset))
+            await world.metadata.commit_offsets([row])
+        await world.broker.start()
+        assert world.committed() == {0: 2, 1: 1}
+        await world.metadata.delete_offsets(GROUP, TOPIC)
+        await world.restart()
+        assert world.committed() == {0: 2, 1: 1}
+        assert offsets(await world.receive()) == [2, 3]
+        await world.broker.stop()

@@ -118,7 +118,8 @@ class Broker:
         # Sending and reading.
         self.delays = DelayDelivery(context)
         self.delays.service.on_wake = self.loop_lag.note  # it wakes up most often
-        self.delayed_messages = DelayedMessages(context, self.delays, RecallSigner(keys.recalls))
+        recalls = RecallSigner(keys.recalls, context.store.store_id)
+        self.delayed_messages = DelayedMessages(context, self.delays, recalls)
         delayed = self.delayed_messages.sends
         self.schedules = Schedules(context, self.delays)
         self.sender = Sender(context, delayed, self.lifecycle)
@@ -159,7 +160,7 @@ class Broker:
     ) -> None:
         """Receiving and settling."""
         long_polls, groups, trace = self.long_polls, self.groups, self.message_trace
-        signer = ReceiptCache(keys.receipts)
+        signer = ReceiptCache(keys.receipts, context.store.store_id)
         filters = self.group_filters
         self.receiver = Receiver(
             context, long_polls, groups, self.consumptions, filters, signer, trace

@@ -67,7 +67,9 @@ class Model:
     async def _receive(self, _who: int, force: bool) -> None:
         for delivery in await self.world.receive(2, force=force):
             self.seen.add(delivery.message.body)
-            read = ReceiptSigner(KEYS.receipts).read(delivery.receipt_handle)
+            read = ReceiptSigner(KEYS.receipts, self.world.store.store_id).read(
+                delivery.receipt_handle
+            )
             self.handles[delivery.receipt_handle] = read.queue_id, read.queue_offset
 
     async def _ack(self, who: int, _force: bool) -> None:

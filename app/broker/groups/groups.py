@@ -87,7 +87,7 @@ class Groups:
         in_flight = InFlight()
         key = (group, topic, RETRY_QUEUE_ID)
         retry = LeasedQueue(*key, QueueState(0), in_flight, self.lease_ids.next)
-        return Subscription(group, topic, retry, in_flight)
+        return Subscription(group, topic, retry, in_flight, self._store.store_id)
 
     async def find_or_create_group(self, name: str) -> Group:
         """A group is made by its first use, with the defaults, where the configuration allows it;
@@ -170,7 +170,7 @@ class Groups:
             self.lease_ids.next,
             is_ordered=_is_ordered(group),
         )
-        subscription = Subscription(group.name, topic.name, retry, in_flight)
+        subscription = Subscription(group.name, topic.name, retry, in_flight, self._store.store_id)
         subscription.generations = group.generation, topic.generation
         subscription.placed = placed
         self._add_queues(subscription, len(offsets))

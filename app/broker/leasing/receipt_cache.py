@@ -19,8 +19,8 @@ class ReceiptCache(ReceiptSigner):
 
     __slots__ = ("_earlier", "_newest")
 
-    def __init__(self, key: bytes) -> None:
-        super().__init__(key)
+    def __init__(self, key: bytes, shard: bytes) -> None:
+        super().__init__(key, shard)
         # Two halves, so that forgetting the oldest is one assignment for thousands.
         self._newest: dict[str, Held] = {}
         self._earlier: dict[str, Held] = {}

@@ -214,7 +214,9 @@ class Subscription:
         "topic",
     )
 
-    def __init__(self, group: str, topic: str, retry: LeasedQueue, in_flight: InFlight) -> None:
+    def __init__(
+        self, group: str, topic: str, retry: LeasedQueue, in_flight: InFlight, shard: bytes
+    ) -> None:
         self.group = group
         self.topic = topic
         self.generations = 0, 0
@@ -238,7 +240,7 @@ class Subscription:
         """Some who named themselves, the latest last."""
         self.placed: AppendFuture | None = None
         """Where the group begins is being written down."""
-        self.handle_prefix = receipt_prefix(topic, group)
+        self.handle_prefix = receipt_prefix(topic, group, shard)
         self.replays: dict[str, Replay] = {}
         self.replayed_count = 0
 

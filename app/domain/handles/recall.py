@@ -2,13 +2,16 @@
 
 Before URL-safe Base64 without padding:
 
-    1   version, 1
+    1   version, 2
+    4   shard
     8   offset in the timer topic under which the message first waited
     8   due time that it had then, epoch ms
     1   length t of the topic's name
     t   topic
     …   message id
     16  HMAC-SHA256 of all before, truncated to 128 bits (RFC 2104, section 5)
+
+Version 1 had no shard; its handles are read as ones of this shard.
 
 The handle stays the same when the message is moved to another time or place in the log.
 """
@@ -21,10 +24,12 @@ from typing import Final, NamedTuple
 
 from app.domain.errors import InvalidRecallHandle
 
-VERSION: Final = 1
+VERSION: Final = 2
+EARLIER_VERSION: Final = 1
+SHARD_BYTES: Final = 4
 HANDLE_CHARS_MAX: Final = 1_024
 _MAC_BYTES: Final = 16
-_FIELDS: Final = Struct(">BQQB")
+_FIELDS: Final = Struct(">QQB")
 
 
 class RecallHandle(NamedTuple):
@@ -37,17 +42,20 @@ class RecallHandle(NamedTuple):
 
 
 class RecallSigner:
-    """Writes and reads handles under one key. Immutable."""
+    """Writes and reads handles of a shard under one key. Immutable."""
 
-    __slots__ = ("_key",)
+    __slots__ = ("_key", "_shard")
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, shard: bytes) -> None:
         assert len(key) >= _MAC_BYTES
+        assert len(shard) == SHARD_BYTES
         self._key = key
+        self._shard = shard
 
     def issue(self, handle: RecallHandle) -> str:
         topic = handle.topic.encode()
-        payload = _FIELDS.pack(VERSION, handle.offset, handle.due_ms, len(topic)) + topic
+        payload = bytes((VERSION,)) + self._shard
+        payload += _FIELDS.pack(handle.offset, handle.due_ms, len(topic)) + topic
         payload += handle.message_id.encode()
         mac = digest(self._key, payload, "sha256")[:_MAC_BYTES]
         return urlsafe_b64encode(payload + mac).rstrip(b"=").decode("ascii")
@@ -57,13 +65,17 @@ class RecallSigner:
         data = _decoded(text)
         payload, mac = data[:-_MAC_BYTES], data[-_MAC_BYTES:]
         expected = digest(self._key, payload, "sha256")[:_MAC_BYTES]
-        if len(payload) < _FIELDS.size or not compare_digest(mac, expected):
+        if len(payload) <= _FIELDS.size or not compare_digest(mac, expected):
             raise _invalid()
-        version, offset, due_ms, length = _FIELDS.unpack_from(payload)
-        if version != VERSION:
+        if payload[0] not in (VERSION, EARLIER_VERSION):
             raise _invalid()
-        end = _FIELDS.size + length
-        topic, message_id = payload[_FIELDS.size : end], payload[end:]
+        start = 1 if payload[0] == EARLIER_VERSION else 1 + SHARD_BYTES
+        shard = payload[1:start]
+        if shard and shard != self._shard:
+            raise _of_another_shard(shard)
+        offset, due_ms, length = _FIELDS.unpack_from(payload, start)
+        names = start + _FIELDS.size
+        topic, message_id = payload[names : names + length], payload[names + length :]
         return RecallHandle(topic.decode(), offset, due_ms, message_id.decode())
 
 
@@ -78,6 +90,13 @@ def _decoded(text: str) -> bytes:
     if urlsafe_b64encode(data).rstrip(b"=") != text.encode():
         raise _invalid()
     return data
+
+
+def _of_another_shard(shard: bytes) -> InvalidRecallHandle:
+    return InvalidRecallHandle(
+        f"the recall handle is of shard {shard.hex()}, which is not here",
+        hint="ask the cluster to which the message was sent",
+    )
 
 
 def _invalid() -> InvalidRecallHandle:

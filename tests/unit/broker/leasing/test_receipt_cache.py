@@ -20,7 +20,8 @@ KEY = bytes(range(32))
 COUNT = 32
 
 
-PREFIX = receipt_prefix("orders", "billing")
+SHARD = b"curl"
+PREFIX = receipt_prefix("orders", "billing", SHARD)
 QUEUE = LeasedQueue("billing", "orders", 3, QueueState(0), InFlight(), 0)
 
 
@@ -32,9 +33,9 @@ def issue(handles: ReceiptCache, first: int = 0, attempt: int = 1) -> list[str]:
 
 @pytest.mark.parametrize("attempt", [1, ATTEMPT_MAX, ATTEMPT_MAX + 1])
 def test_a_remembered_handle_stands_for_what_its_signature_says(attempt: int) -> None:
-    handles = ReceiptCache(KEY)
+    handles = ReceiptCache(KEY, SHARD)
     for text in issue(handles, attempt=attempt):
-        said = ReceiptSigner(KEY).read(text)
+        said = ReceiptSigner(KEY, SHARD).read(text)
         assert handles.read(text) == said
         assert handles.recall(text) == (QUEUE, said.queue_offset, said.lease_id)
         assert said[:3] == ("orders", "billing", 3)
@@ -45,14 +46,14 @@ def test_a_remembered_handle_stands_for_what_its_signature_says(attempt: int) ->
     "names", [("orders", "billing"), ("order", "billing"), ("orde", "billing")]
 )
 def test_handles_of_a_batch_are_those_issued_one_by_one(names: tuple[str, str]) -> None:
-    signer, prefix = ReceiptSigner(KEY), receipt_prefix(*names)
+    signer, prefix = ReceiptSigner(KEY, SHARD), receipt_prefix(*names, SHARD)
     rows = [(index, 1 << index, index, index % 2 == 0) for index in range(40)]
     one_by_one = [signer.issue(prefix, RETRY_QUEUE_ID, *row, 60_000) for row in rows]
     assert signer.issue_rows(prefix, RETRY_QUEUE_ID, rows, 60_000) == one_by_one
 
 
 def test_what_is_recalled_is_forgotten_and_still_readable() -> None:
-    handles = ReceiptCache(KEY)
+    handles = ReceiptCache(KEY, SHARD)
     texts = issue(handles)
     assert handles.remembered_count == COUNT
     assert [handles.recall(text) for text in texts] == [(QUEUE, n, 2 * n) for n in range(COUNT)]
@@ -62,8 +63,8 @@ def test_what_is_recalled_is_forgotten_and_still_readable() -> None:
 
 
 def test_forged_handles_are_refused_beside_remembered_ones() -> None:
-    handles = ReceiptCache(KEY)
-    other = issue(ReceiptCache(bytes(32)))
+    handles = ReceiptCache(KEY, SHARD)
+    other = issue(ReceiptCache(bytes(32), SHARD))
     for text in issue(handles):
         with pytest.raises(InvalidReceiptHandle):
             handles.read(text[:-1] + ("A" if text[-1] != "A" else "B"))
@@ -77,7 +78,7 @@ def test_forged_handles_are_refused_beside_remembered_ones() -> None:
 
 
 def test_the_memory_is_bounded_and_the_newest_are_in_it() -> None:
-    handles = ReceiptCache(KEY)
+    handles = ReceiptCache(KEY, SHARD)
     oldest = newest = issue(handles)
     for first in range(COUNT, 3 * HANDLES_REMEMBERED_MAX, COUNT):
         newest = issue(handles, first)

@@ -1,6 +1,7 @@
 """Receipt handles: what goes in comes out, and nothing else is ever accepted."""
 
 import string
+import struct
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import blake2b
 
@@ -18,7 +19,8 @@ from app.domain.handles.receipt import (
 )
 
 KEY = bytes(range(32))
-SIGNER = ReceiptSigner(KEY)
+SHARD = b"curl"
+SIGNER = ReceiptSigner(KEY, SHARD)
 NAMES = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=127)
 HANDLES = st.builds(
     ReceiptHandle,
@@ -29,15 +31,15 @@ HANDLES = st.builds(
     lease_id=st.integers(0, 2**64 - 1),
     attempt=st.integers(1, ATTEMPT_MAX),
     is_first=st.booleans(),
-    expires_monotonic_ms=st.integers(0, 2**64 - 1),
+    expires_monotonic_ms=st.integers(0, 2**47 - 1),
 )
-FIXED_BYTES = 31
+FIXED_BYTES = 28
 """Between the names and the signature."""
-ONE = ReceiptHandle("orders", "billing", 3, 88_121, 1_700_000_000_000 << 20, 1, True, 30_000)
+ONE = ReceiptHandle("orders", "billing", 3, 88_121, 7 << 40, 1, True, 30_000)
 
 
 def issue(handle: ReceiptHandle, signer: ReceiptSigner = SIGNER) -> str:
-    return signer.issue(receipt_prefix(handle.topic, handle.group), *handle[2:])
+    return signer.issue(receipt_prefix(handle.topic, handle.group, SHARD), *handle[2:])
 
 
 @settings(deadline=None)
@@ -62,12 +64,32 @@ def test_the_signature_is_a_keyed_blake2b(handle: ReceiptHandle) -> None:
 
 
 def test_handles_are_short() -> None:
-    assert len(issue(ONE)) == 84
+    assert len(issue(ONE)) == 88
     assert len(issue(ONE._replace(topic="t" * 20, group="g" * 19))) <= 120
 
 
 def test_a_high_attempt_saturates() -> None:
     assert SIGNER.read(issue(ONE._replace(attempt=70_000))).attempt == ATTEMPT_MAX
+
+
+def test_an_end_that_no_clock_reaches_saturates() -> None:
+    said = SIGNER.read(issue(ONE._replace(expires_monotonic_ms=2**60)))
+    assert (said.expires_monotonic_ms, said.is_first) == (2**47 - 1, True)
+
+
+def test_another_shard_s_handle_is_refused_by_name() -> None:
+    """The key is the cluster's, so the signature alone would let it settle another message."""
+    with pytest.raises(InvalidReceiptHandle, match=f"of shard {SHARD.hex()}, which is not here"):
+        ReceiptSigner(KEY, b"else").read(issue(ONE))
+
+
+def test_a_handle_of_the_last_version_is_of_a_lease_that_has_ended() -> None:
+    names = b"\x02\x06\x07ordersbilling"
+    payload = names + struct.pack(">IqQHBQ", 3, 88_121, 1_700_000_000_000 << 20, 2, 1, 30_000)
+    size = MAC_BYTES_MIN + (-len(payload) - MAC_BYTES_MIN) % 3
+    mac = blake2b(payload, key=KEY, digest_size=size, person=b"curlew receipt").digest()
+    said = SIGNER.read(urlsafe_b64encode(payload + mac).decode())
+    assert said == ReceiptHandle("orders", "billing", 3, 88_121, 0, 2, False, 0)
 
 
 @settings(deadline=None)
@@ -114,11 +136,11 @@ def test_any_other_text_is_refused(text: str) -> None:
 
 def test_another_cluster_s_handle_is_refused() -> None:
     with pytest.raises(InvalidReceiptHandle):
-        SIGNER.read(issue(ONE, ReceiptSigner(bytes(32))))
+        SIGNER.read(issue(ONE, ReceiptSigner(bytes(32), SHARD)))
 
 
 def test_an_unknown_version_is_refused_though_it_is_signed() -> None:
-    prefix = bytearray(receipt_prefix("orders", "billing"))
+    prefix = bytearray(receipt_prefix("orders", "billing", SHARD))
     prefix[0] = 1
     with pytest.raises(InvalidReceiptHandle):
         SIGNER.read(SIGNER.issue(bytes(prefix), *ONE[2:]))

@@ -244,6 +244,7 @@ class Node:
         renewed = asyncio.Event()
         if self.store.floor_journal.renew(lambda _error: renewed.set()):
             await renewed.wait()  # or its entries would hold the oldest segment
+        await self.broker.epochs.renew()
         try:
             report = await loop.run_in_executor(None, self.store.apply_retention, policy)
         except OSError as error:

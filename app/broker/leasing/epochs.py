@@ -5,6 +5,7 @@ medium. So a lease id says in which life of the node it was given, by no clock: 
 are higher. Event loop only.
 """
 
+import contextlib
 import secrets
 from collections.abc import Iterable
 from typing import Final
@@ -15,12 +16,17 @@ from msgspec import Struct
 from app.broker.context import Context
 from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.journal import Journal
-from app.domain.errors import DiskFull
+from app.domain.errors import CurlewError, DiskFull
+from app.domain.limits import MIB
 from app.domain.names import EPOCHS_TOPIC
 from app.domain.positions import FlushMode
 
 LEASES_OF_EPOCH: Final = 1 << 40
 """Lease ids of one epoch: a hundred thousand leases a second for four months."""
+
+
+RENEWED_AFTER_BYTES: Final = MIB
+"""Of the log."""
 
 
 class LeaseIds:
@@ -91,6 +97,8 @@ class Epochs:
         self.current = 0
         """0: none has begun."""
         self.since_ms = 0
+        self._written_at = 0
+        """End of the log when the epoch was written down last."""
 
     async def load(self) -> None:
         """Read back what the log knows."""
@@ -124,3 +132,14 @@ class Epochs:
             lease_ids.begin(self.current, secrets.randbelow(LEASES_OF_EPOCH // 2))
         else:
             lease_ids.begin(self.current)
+        self._written_at = self._store.status().written_end
+
+    async def renew(self) -> None:
+        """Write the epoch down again when much was written behind it, or its entry would hold a
+        segment that retention may want to delete."""
+        end = self._store.status().written_end
+        if end - self._written_at < RENEWED_AFTER_BYTES:
+            return
+        with contextlib.suppress(CurlewError):  # the next pass of retention tries again
+            await self.journal.write_snapshot()
+            self._written_at = end

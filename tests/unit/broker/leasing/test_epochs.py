@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from app.broker.leasing.epochs import LEASES_OF_EPOCH, epoch_of
+from app.broker.leasing.epochs import LEASES_OF_EPOCH, RENEWED_AFTER_BYTES, epoch_of
 from app.domain.errors import DiskFull, ReceiptHandleExpired
 from app.domain.names import EPOCHS_TOPIC
 from app.domain.positions import CommittedOffset, QueueOffset
@@ -61,6 +61,18 @@ async def test_a_journal_of_epochs_stays_short() -> None:
         assert (low, high) == (4, 7)
         await world.restart()
         assert world.broker.epochs.current == 5
+
+
+async def test_an_epoch_is_written_again_before_it_holds_much_of_the_log() -> None:
+    async with running() as world:
+        await world.broker.epochs.renew()
+        assert world.store.bounds(EPOCHS_TOPIC, 0) == (0, 1)
+        world.store.state.written_end += RENEWED_AFTER_BYTES
+        for _ in range(2):
+            await world.broker.epochs.renew()
+            assert world.store.bounds(EPOCHS_TOPIC, 0) == (1, 4)
+        await world.restart()
+        assert world.broker.epochs.current == 2
 
 
 @pytest.mark.parametrize("how", ["refusal", "failure"])

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from app.broker.context import Context
 from app.broker.journal.append_future import AppendFuture
-from app.broker.journal.journal import Journal
+from app.broker.journal.journal import QUEUE, Journal
 from app.domain.errors import CurlewError, DiskFull
 from app.domain.limits import MIB
 from app.domain.names import EPOCHS_TOPIC
@@ -98,7 +98,7 @@ class Epochs:
         """0: none has begun."""
         self.since_ms = 0
         self._written_at = 0
-        """End of the log when the epoch was written down last."""
+        """End of the log when the epoch was written down last; what is before holds no segment."""
 
     async def load(self) -> None:
         """Read back what the log knows."""
@@ -125,14 +125,15 @@ class Epochs:
         self._state.newest = entry
         written = AppendFuture()
         try:
-            self._store.append_step((part,), FlushMode.SYNC, written.done)
+            (appended,) = self._store.append_step((part,), FlushMode.SYNC, written.done)
             await written.wait()
         except DiskFull:
             self._store.first_steps.append(part)
             lease_ids.begin(self.current, secrets.randbelow(LEASES_OF_EPOCH // 2))
         else:
             lease_ids.begin(self.current)
-        self._written_at = self._store.status().written_end
+            self._store.trim(EPOCHS_TOPIC, QUEUE, appended.first_queue_offset)
+            self._written_at = self._store.status().written_end
 
     async def renew(self) -> None:
         """Write the epoch down again when much was written behind it, or its entry would hold a

@@ -54,8 +54,9 @@ async def test_nobody_gets_a_lease_before_the_epoch_is_on_the_medium() -> None:
 
 async def test_a_journal_of_epochs_stays_short() -> None:
     async with running() as world:
-        for _ in range(3):
+        for life in range(1, 4):
             await world.restart()
+            assert world.store.bounds(EPOCHS_TOPIC, 0) == (life, life + 1)
         await world.broker.epochs.journal.write_snapshot()
         low, high = world.store.bounds(EPOCHS_TOPIC, 0)
         assert (low, high) == (4, 7)

@@ -40,6 +40,7 @@ from app.api.server.body_reader import BodyReader
 from app.api.server.certificates import extensions_of
 from app.api.server.connections import NEVER, Connections
 from app.api.server.cycle import AnswerCycle
+from app.api.server.declined_offer import AfterOffer, has_body, head_of_body
 from app.api.server.head import check_head
 from app.api.server.lingering_close import LingeringClose
 from app.domain.errors import CurlewError
@@ -148,9 +149,10 @@ class HttpProtocol(HttpToolsProtocol):
         if self._phase is _LINGERING:
             return
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass  # an offer of another protocol, which may be ignored; the request has come whole
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as offer:
+                self._decline(data, offer)
         except httptools.HttpParserError as error:
             self._start_what_came()
             self._refuse(self._refusal or MalformedRequest(f"not HTTP/1.1: {error}"))
@@ -163,6 +165,30 @@ class HttpProtocol(HttpToolsProtocol):
             self._head_continues(data)
         elif phase is _BODY:
             self.body_grew(len(data))
+
+    def _decline(self, data: bytes, offer: httptools.HttpParserUpgrade) -> None:
+        """Pass an offer of another protocol over: the request counts, and so does what follows."""
+        while True:
+            data = data[offer.args[0] :]
+            if not has_body(self.headers):
+                if not self.cycle.keep_alive:
+                    return
+                self._make_parser()
+            else:
+                self._phase = _BODY
+                self._body_bytes = _JUST_BEGUN
+                self.cycle.more_body = True
+                after = AfterOffer(self)
+                keep_alive = self.cycle.keep_alive
+                self._make_parser(after)
+                self.parser.feed_data(head_of_body(self.headers, keep_alive=keep_alive))
+                after.is_in_head = False
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as another:
+                offer = another
+            else:
+                return
 
     def _head_continues(self, data: bytes) -> None:
         """A part of a head has come: what the parser keeps of it is bounded, and so is the time."""
@@ -229,9 +255,9 @@ class HttpProtocol(HttpToolsProtocol):
         if gathering is not None and not self.transport.is_closing():
             self.transport.set_protocol(self)
 
-    def _make_parser(self) -> None:
+    def _make_parser(self, told: object = None) -> None:
         """As uvicorn does."""
-        self.parser = httptools.HttpRequestParser(self)
+        self.parser = httptools.HttpRequestParser(told or self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
 
     # What the parser calls

@@ -233,6 +233,41 @@ async def test_an_offer_of_another_protocol_does_not_end_the_connection(server: 
     await connection.aclose()
 
 
+OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n"
+WITH_BODIES = {
+    "a length": b"Content-Length: 5\r\n\r\nhello",
+    "chunks": b"Transfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 1_000])
+@pytest.mark.parametrize("form", WITH_BODIES)
+async def test_a_body_behind_an_offer_of_another_protocol_is_kept(
+    form: str, pieces: int, server: Served
+) -> None:
+    """Java's HttpClient offers HTTP/2 with every request; before, its messages were empty."""
+    request = POST + OFFER + WITH_BODIES[form]
+    said = request + request + GET + LAST
+    step = -(-len(said) // pieces)
+    connection = await server.connect()
+    for at in range(0, len(said), step):
+        await connection.say(said[at : at + step])
+        await asyncio.sleep(0)
+    answers = await connection.rest()
+    statuses = [part[:3] for part in answers.split(b"HTTP/1.1 ")[1:]]
+    assert statuses == [b"201", b"201", b"200"]
+    browse = b"GET /v1/topics/orders/messages?page_size=2 HTTP/1.1\r\n" + HOST + LAST
+    assert (await server.exchange(browse)).count(b'"text":"hello"') == 2
+    await connection.aclose()
+
+
+async def test_nothing_behind_an_offer_that_closes_is_a_request(server: Served) -> None:
+    offer = b"Connection: Upgrade, close\r\nUpgrade: h2c\r\n"
+    for head in (GET + offer + b"\r\n", POST + offer + WITH_BODIES["a length"]):
+        said = await server.exchange(head + GET + LAST)
+        assert said.count(b"HTTP/1.1 ") == 1
+
+
 async def test_earlier_requests_are_answered_before_a_malformed_one_ends_it(server: Served) -> None:
     good = POST + b"Content-Length: 1\r\n\r\na"
     said = await server.exchange(good + good + b"nonsense\r\n\r\n")

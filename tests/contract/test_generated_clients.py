@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from tests.support.nodes.node import ROOT, RunningNode, run_node
@@ -100,6 +101,21 @@ def test_a_typescript_client(node: RunningNode, tmp_path: Path) -> None:
     must("npm", "run", "generate", directory=directory)
     must("npm", "run", "compile", directory=directory)
     must("node", "compiled/smoke.js", node.url, directory=directory)
+
+
+def test_a_java_client(node: RunningNode, tmp_path: Path) -> None:
+    """Compiled and run with the libraries that Spark brings: they are at hand without Maven."""
+    program = Path(sys.executable).with_name("openapi-generator-cli")
+    settings = CLIENTS / "java" / "config.yaml"
+    must(program, "generate", "-i", DOCUMENT, "-o", "java", "-c", settings, directory=tmp_path)
+    jars = Path(str(pyspark.__file__)).parent / "jars"
+    needed = ("jackson-*-2.*.jar", "jsr305-*.jar", "jakarta.annotation-api-*.jar")
+    libraries = [str(jar) for name in needed for jar in jars.glob(name)]
+    sources = [*(tmp_path / "java/src/main").rglob("*.java"), CLIENTS / "java" / "Smoke.java"]
+    (tmp_path / "sources").write_text("\n".join(map(str, sources)))
+    options = ["-nowarn", "-proc:none", "-d", "out", "-cp", os.pathsep.join(libraries)]
+    must("javac", *options, "@sources", directory=tmp_path)
+    must("java", "-cp", os.pathsep.join(["out", *libraries]), "Smoke", node.url, directory=tmp_path)
 
 
 def test_a_document_that_is_wrong_is_noticed(node: RunningNode, tmp_path: Path) -> None:

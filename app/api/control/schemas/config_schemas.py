@@ -2,12 +2,10 @@
 
 from typing import Final, Literal, Self
 
-from pydantic import Field, RootModel, StrictBool, StrictInt, StrictStr
+from pydantic import Field, JsonValue, RootModel, StrictBool, StrictInt, StrictStr
 
 from app.api.control.schemas.schemas import AnswerModel, DryRunMember
-from app.api.ports import Configuration, SettingInUse, SettingsPatch
-
-Value = str | int | bool | list[str] | None
+from app.api.ports import Configuration, SettingInUse, SettingsPatch, SettingValue
 
 _UNITS: Final = {
     "_ms": "ms", "_ms_min": "ms", "_ms_max": "ms", "_bytes": "bytes", "_bytes_max": "bytes",
@@ -21,8 +19,8 @@ class SettingDocument(AnswerModel):
     capitals behind `CURLEW_` it is that in the environment."""
 
     name: str = Field(description="The setting", examples=["limit_topics_max"])
-    value: Value = Field(description="What the node runs with", examples=[20_000])
-    default: Value = Field(description="What it is when nobody sets it", examples=[10_000])
+    value: JsonValue = Field(description="What the node runs with", examples=[20_000])
+    default: JsonValue = Field(description="What it is when nobody sets it", examples=[10_000])
     unit: str | None = Field(description="Of a number that has one", examples=["bytes"])
     source: Literal["default", "stored", "environment", "file", "flag"] = Field(
         description="Where the value comes from; a later one of these outweighs those before. "
@@ -39,6 +37,11 @@ class SettingDocument(AnswerModel):
     @classmethod
     def of(cls, setting: SettingInUse) -> Self:
         return cls(**setting._asdict(), unit=unit_of(setting.name), restart=not setting.changeable)
+
+
+def _both(pair: tuple[SettingValue, SettingValue]) -> list[JsonValue]:
+    """Before and after; lists of texts as JSON has them."""
+    return [[*value] if isinstance(value, list) else value for value in pair]
 
 
 class ConfigDocument(AnswerModel):
@@ -64,7 +67,7 @@ class ConfigPatch(RootModel[dict[str, StrictStr | StrictInt | StrictBool | None]
 class ConfigChange(DryRunMember, ConfigDocument):
     """All settings after a change; with `dry_run`, as they would be."""
 
-    changed: dict[str, list[Value]] = Field(
+    changed: dict[str, list[JsonValue]] = Field(
         description="Settings whose value on this node is another one: before and after",
         examples=[{"log_level": ["info", "debug"]}],
     )
@@ -81,7 +84,7 @@ class ConfigChange(DryRunMember, ConfigDocument):
         return cls(
             settings=[SettingDocument.of(each) for each in patch.settings],
             version=configuration.version,
-            changed={name: list(pair) for name, pair in patch.changed.items()},
+            changed={name: _both(pair) for name, pair in patch.changed.items()},
             overruled=patch.overruled,
             dry_run=is_dry_run,
         )

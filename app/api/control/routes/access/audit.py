@@ -5,7 +5,7 @@ import json
 from typing import Annotated, Final
 
 from fastapi import Query
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from app.api.control.dependencies import WithPageSize, WithServices
 from app.api.control.operation_router import OperationRouter
@@ -37,8 +37,8 @@ class AuditEntryDocument(AnswerModel):
         " log; `denied: CODE`",
         examples=["done"],
     )
-    before: object | None = Field(description="The thing before; null: it was made")
-    after: object | None = Field(description="The thing after; null: it is gone")
+    before: JsonValue = Field(description="The thing before; null: it was made")
+    after: JsonValue = Field(description="The thing after; null: it is gone")
     signed_with: str | None = Field(description="Fingerprint of the secret key; null: unsigned")
 
     @classmethod
@@ -109,8 +109,9 @@ async def get_audit(  # noqa: PLR0913, RUF100
     )
 
 
-def _shown(text: str | None) -> object | None:
-    return None if text is None else json.loads(text)
+def _shown(text: str | None) -> JsonValue:
+    shown: JsonValue = None if text is None else json.loads(text)
+    return shown
 
 
 def _token(place: tuple[int, str, int]) -> str:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from functools import partial
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Self
 
 from fastapi import Depends, Query, Response
 from msgspec import UNSET
@@ -108,7 +108,7 @@ class RedrivePlanDocument(AnswerModel):
     matched: int
     by_target: dict[str, int]
     skipped: dict[str, int]
-    dry_run: Literal[True] = True
+    dry_run: bool = True
 
     @classmethod
     def of(cls, plan: RedrivePlan, access: Standing) -> Self:

@@ -108,12 +108,10 @@ def _others() -> dict[str, Any]:
 def _versions() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
-    from curlew_client.options import VERSION
-
     try:
         return f"curlew {version('curlew')}"
     except PackageNotFoundError:
-        return f"curlew-client {VERSION}"
+        return f"curlew-client {version('curlew-client')}"
 
 
 OF_THE_SERVER = frozenset(

@@ -288,7 +288,7 @@ def test_a_batch_in_one_step_shows_what_was_sent(tmp_path: Path) -> None:
         frames = [
             pool.request(
                 "GET",
-                f"{node.base_url}/v1/topics/orders/queues/{queue}/messages?offset=0",
+                f"{node.base_url}/v1/topics/orders/queues/{queue}/messages?offset=0&checksum=crc32",
                 headers={"Accept": CONTENT_TYPE},
             ).data
             for queue in (0, 1)

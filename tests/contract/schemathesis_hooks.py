@@ -79,8 +79,9 @@ def filter_failure(
         # application/json is no MessageView.
         return False
     if isinstance(failure, AcceptedNegativeData):
-        # HTTP lets a request carry headers that the server does not know.
-        return not _only_adds_headers(case)
+        # HTTP lets a request carry headers that the server does not know. A text that makes the
+        # request's target too long is refused before anybody reads it.
+        return response.status_code != 414 and not _only_adds_headers(case)
     if isinstance(failure, ServerError) and case.operation.path.endswith(":request"):
         # Nobody replies here, and 504 is the documented answer to that.
         return response.status_code != 504

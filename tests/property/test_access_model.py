@@ -40,7 +40,7 @@ named = st.sampled_from(NAMES)
 kinds = st.sampled_from((Kind.TOPIC, Kind.GROUP, Kind.PRODUCER))
 patterns = st.one_of(
     st.builds(Pattern, kinds, st.sampled_from((Matching.LITERAL, Matching.PREFIX)), named),
-    st.builds(Pattern, st.sampled_from(Kind), st.just(Matching.ANY)),
+    st.builds(Pattern, st.sampled_from(Kind), st.just(Matching.ANY), st.just("")),
 )
 subjects = st.one_of(
     st.builds(Subject, st.just(SubjectKind.PRINCIPAL), st.sampled_from(PRINCIPALS)),

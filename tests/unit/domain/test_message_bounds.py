@@ -54,7 +54,7 @@ FIELDS = {
         "/properties",
     ),
 }
-NO_TEXTS = {"body", "born_time_ms", "system", "reconsume_times", "flag"}
+NO_TEXTS = {"body", "encoding", "born_time_ms", "system", "reconsume_times", "flag"}
 TEXTS = set(Message.__struct_fields__) - NO_TEXTS
 ASCII_ONLY = {"unique_id"}
 

@@ -19,6 +19,7 @@ What is answered to a client waits for the confirmation.
 Event loop only.
 """
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator
@@ -110,6 +111,8 @@ class Journal:
         """Whether the journal is replayed from its first entry on."""
         self._replayed: _Replayed | None = None
         """The snapshot that is being replayed; it may turn out to be torn."""
+        self._writing = asyncio.Lock()
+        """Held by who writes a snapshot: two that lie between one another are both torn."""
 
     def entry(self, *entries: bytes) -> StepPart:
         """The part of a step that writes entries down. Append it in this turn."""
@@ -236,6 +239,10 @@ class Journal:
         Each chunk is confirmed before the next one is made: so a snapshot of any size needs room
         for one chunk among the appends that wait, and others have their turns.
         """
+        async with self._writing:
+            await self._write_snapshot()
+
+    async def _write_snapshot(self) -> None:
         before = self._snapshot_at, self._entries, self._entry_bytes
         first = self._store.next_offset(self._topic, QUEUE)
         self._note_snapshot(self._store.status().written_end)

@@ -259,3 +259,12 @@ async def test_an_early_snapshot_whose_end_is_damaged_counts_when_nothing_else_i
     await written(store, b"d")
     store.trim(TOPIC, 0, 1)
     assert await replayed(store) == [b"a", b"b", b"d"]
+
+
+async def test_two_that_write_a_snapshot_at_once_do_not_tear_each_others() -> None:
+    store = MemoryStore(FakeClock())
+    await written(store, b"a", b"b", b"c")
+    with journals(store) as (journal, _):
+        await journal.replay()
+        await asyncio.gather(journal.write_snapshot(), journal.write_snapshot())
+    assert await replayed(store) == [b"a", b"b", b"c"]

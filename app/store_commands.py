@@ -209,7 +209,8 @@ async def _take_over(
             await metadata.put_topic(topic.name, settings)
         for group in sorted({row.group for row in plan.offsets}):
             await metadata.ensure_group(group)
-        await metadata.commit_offsets(plan.offsets)
+        # Higher ones that are there are of another store's messages.
+        await metadata.commit_offsets(plan.offsets, force=True)
     finally:
         await metadata.close()
     turns = asyncio.get_running_loop()

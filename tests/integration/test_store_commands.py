@@ -167,3 +167,24 @@ def test_imported_offsets_are_the_groups_offsets(
         )
         received = [message["text"] for message in answer.json()["messages"]]
     assert received == ["n4", "n5"]
+
+
+def test_imported_offsets_replace_those_of_an_earlier_store(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The database stays when its store is given up; what was done there says nothing here."""
+    command = Command(tmp_path / "data", capsys)
+    for offset in (4, 2):
+        made = RocketDirectory()
+        for number in range(6):
+            made.add("orders", 0, b"n%d" % number)
+        made.settings("consumerOffset.json", {"offsetTable": {"orders@billing": {0: offset}}})
+        shutil.rmtree(tmp_path / "data" / "store", ignore_errors=True)
+        command("import", str(made.write(tmp_path / f"rocket{offset}")))
+    with run_node(tmp_path / "data") as node, httpx.Client(base_url=node.url, timeout=60) as client:
+        answer = client.post(
+            "/v1/topics/orders/groups/billing/messages:receive",
+            params={"wait": 5, "max_messages": 10},
+        )
+        received = [message["text"] for message in answer.json()["messages"]]
+    assert received == ["n2", "n3", "n4", "n5"]

@@ -28,7 +28,7 @@ from app.broker.results import QueuePosition
 from app.broker.row_faults import RowFaults
 from app.broker.topic_lookup import check_current
 from app.domain.changes.effects import GroupFacts
-from app.domain.errors import CurlewError, DiskFull, GroupNotFound, OffsetOutOfRange
+from app.domain.errors import CurlewError, DiskFull, GroupNotFound, OffsetOutOfRange, SystemBusy
 from app.domain.handles.receipt import RETRY_QUEUE_ID
 from app.domain.names import check_group, did_you_mean, retry_topic, suggest_similar
 from app.domain.positions import CommittedOffset, FlushMode
@@ -182,7 +182,13 @@ class Groups:
 
         So does one of which more is known than the log has, after a loss of power.
         """
-        new = []
+        new = self._unplaced(group, topic, offsets)
+        rows = [(topic, queue_id, offset) for queue_id, offset in new.items()]
+        return self.consumer_journal.place(group, rows, FlushMode.ASYNC) if rows else None
+
+    def _unplaced(self, group: str, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
+        """Those of queues that have to begin there."""
+        new: dict[int, int] = {}
         for queue_id, offset in offsets.items():
             state = self.consumer_journal.find((group, topic, queue_id))
             if queue_id == RETRY_QUEUE_ID:
@@ -190,8 +196,8 @@ class Groups:
             else:
                 bounds = self._store.bounds(topic, queue_id)
             if state is None or state.end > bounds.max_offset:
-                new.append((topic, queue_id, offset))
-        return self.consumer_journal.place(group, new, FlushMode.ASYNC) if new else None
+                new[queue_id] = offset
+        return new
 
     def _add_queues(self, subscription: Subscription, count: int) -> None:
         group, topic, first = subscription.group, subscription.topic, len(subscription.queues)
@@ -210,11 +216,26 @@ class Groups:
                 self.offset_cache.advance(key, queue.committed)
 
     async def _start_offsets(self, group: Group, topic: Topic) -> list[int]:
-        committed = self.offset_cache.committed(group.name, topic.name)
+        committed = {
+            **self._known_to_log(group, topic),
+            **self.offset_cache.committed(group.name, topic.name),
+        }
         bounds = [self._store.bounds(topic.name, queue) for queue in range(topic.queues)]
         if not committed:
             return await self.offsets_at(topic.name, bounds, group.start)
         return [min(committed.get(queue, low), high) for queue, (low, high) in enumerate(bounds)]
+
+    def _known_to_log(self, group: Group, topic: Topic) -> dict[int, int]:
+        """Queue → offset. The book forgets what is missing in SQL, which may come back."""
+        if not self.consumer_journal.is_bound(group, topic):
+            return {}
+        keys = [(group.name, topic.name, queue) for queue in range(topic.queues)]
+        found = [(key[2], self.consumer_journal.find(key)) for key in keys]
+        return {
+            queue: state.progress.committed
+            for queue, state in found
+            if state is not None and not state.moves
+        }
 
     async def positions(self, group: Group, topic: Topic) -> list[int]:
         """Per queue, where a reader of the group begins. What had to be decided is kept at once,
@@ -235,13 +256,13 @@ class Groups:
         self.check_room(group, topic)
         known = self.offset_cache.committed(group.name, topic.name)
         places = {queue: at for queue, at in enumerate(offsets) if queue not in known}
-        try:
+        with contextlib.suppress(DiskFull):  # the next use of the two binds them
             self.consumer_journal.bind(group, topic)
-            placed = self._place(group.name, topic.name, places)
-            if placed is not None:
+        new = self._unplaced(group.name, topic.name, places)
+        placed = self.consumer_journal.place_reader(group.name, topic.name, new) if new else None
+        if placed is not None:
+            with contextlib.suppress(DiskFull, SystemBusy):
                 await placed.wait()
-        except DiskFull:
-            self.consumer_journal.place_with_room(group.name, topic.name, places)
         for queue_id, offset in places.items():
             self.offset_cache.advance((group.name, topic.name, queue_id), offset)
         await self.offset_cache.write()

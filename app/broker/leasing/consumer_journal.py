@@ -91,11 +91,10 @@ class ConsumerJournal:
             group_now, topic_now = snapshot.groups.get(group), snapshot.topics.get(topic)
             if group_now is None or topic_now is None or queue_id >= topic_now.queues:
                 continue
-            with contextlib.suppress(DiskFull):  # the next use of the two binds them
-                self.bind(group_now, topic_now)
+            self.bind(group_now, topic_now, is_start=True)
             end = self._store.bounds(topic, queue_id).max_offset
             entry = Placed(group, [(topic, queue_id, min(offset, end))])
-            self._store.first_steps.append(self._journal.entry(encode_entry(entry)))
+            self._append_first(entry)
             self._state.take(entry)
 
     def committed(self) -> list[tuple[Key, int]]:
@@ -115,8 +114,7 @@ class ConsumerJournal:
         ):
             self._finish_deletion(group, topic)
         elif group_now is not None and topic_now is not None:
-            with contextlib.suppress(DiskFull):  # the next use of the two binds them
-                self.bind(group_now, topic_now)
+            self.bind(group_now, topic_now, is_start=True)
 
     def _is_gone(self, stored: str, generation: int, now: Group | Topic | None) -> bool:
         if now is not None and generation in (0, now.generation):
@@ -152,7 +150,7 @@ class ConsumerJournal:
                     committed = state.progress.committed
                     held.append(f"{group} in queue {place[1]} of {place[0]}: {committed} to {end}")
                 entry = HeldTo(group, topic, queue_id, end)
-                self._store.first_steps.append(self._journal.entry(encode_entry(entry)))
+                self._append_first(entry)
                 self._state.take(entry)
         if held:
             _LOG.warning(
@@ -161,10 +159,11 @@ class ConsumerJournal:
                 *(len(held), "; ".join(held[:_SHOWN]), "; …" if len(held) > _SHOWN else ""),
             )
 
-    def bind(self, group: Group, topic: Topic) -> None:
+    def bind(self, group: Group, topic: Topic, *, is_start: bool = False) -> None:
         """Let the group's work in the topic be that of these generations, before any of it.
 
-        Raises what `Store.append` raises.
+        Raises what `Store.append` raises; at the start the entry waits for room instead, in line
+        with what else waits, or it would take back a place that is written before it.
         """
         pair = group.name, topic.name
         generations = group.generation, topic.generation
@@ -178,9 +177,17 @@ class ConsumerJournal:
             self._store.begin_topic(retry_topic(*pair), 0)
         is_early = before is None and any(key[:2] == pair for key in self._state.queues)
         entry = Bound(*pair, generations, keeps=is_early)
-        self._append_bound(entry)
+        if is_start:
+            self._append_first(entry)
+        else:
+            self._append_bound(entry)
         self._state.take(entry)
         self._unforgotten.discard(pair)  # it forgets what was before
+
+    def is_bound(self, group: Group, topic: Topic) -> bool:
+        """Whether what is known of the two is of these generations."""
+        bound = self._state.generations.get((group.name, topic.name))
+        return bound == (group.generation, topic.generation)
 
     def _append_bound(self, entry: Bound) -> None:
         pair = entry.group, entry.topic
@@ -293,11 +300,36 @@ class ConsumerJournal:
         caller writes it again."""
         return self.change(Placed(group, list(rows)), flush)
 
-    def place_with_room(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """The same on a full disk: before the next message, for queues that are not known yet."""
+    def place_reader(
+        self, group: str, topic: str, offsets: Mapping[int, int]
+    ) -> AppendFuture | None:
+        """Let a group that reads by offset begin here. What the log refuses is told to it before
+        the next message; memory keeps it. None: it is refused already."""
+        pair = group, topic
         entry = Placed(group, [(topic, queue_id, at) for queue_id, at in offsets.items()])
+        generations = self._state.generations.get(pair)
+
+        def settled(error: CurlewError | None) -> None:
+            if error is not None and self._state.generations.get(pair) == generations:
+                with contextlib.suppress(CurlewError):  # nothing is written any more
+                    self._place_with_room(pair, entry)
+
+        try:
+            return self.change(entry, FlushMode.ASYNC, settled)
+        except DiskFull:
+            self._place_with_room(pair, entry)
+            self._state.take(entry)
+            return None
+
+    def _place_with_room(self, pair: tuple[str, str], entry: Placed) -> None:
+        """Behind the generations of the pair, which would take the place back, if those wait."""
+        bound = self._unbound.pop(pair, None)
+        for each in (bound, entry) if bound is not None else (entry,):
+            self._append_first(each)
+
+    def _append_first(self, entry: Entry) -> None:
+        """Now, or before the next message."""
         self._store.first_steps.append(self._journal.entry(encode_entry(entry)))
-        self._state.take(entry)
 
     def skip(
         self, group: str, rows: Iterable[tuple[str, int, int]], flush: FlushMode

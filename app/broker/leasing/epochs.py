@@ -16,7 +16,7 @@ from msgspec import Struct
 from app.broker.context import Context
 from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.journal import QUEUE, Journal
-from app.domain.errors import CurlewError, DiskFull
+from app.domain.errors import CurlewError, DiskFull, SystemBusy, TooManyRequests
 from app.domain.limits import MIB
 from app.domain.names import EPOCHS_TOPIC
 from app.domain.positions import FlushMode
@@ -106,8 +106,9 @@ class Epochs:
 
     @property
     def is_known(self) -> bool:
-        """Whether the log has an epoch. False: the store is new, or of a version without them."""
-        return self._state.newest is not None
+        """Whether the log has had an epoch, damaged or not. False: the store is new, or of a
+        version without them."""
+        return self._state.newest is not None or self._store.next_offset(EPOCHS_TOPIC, QUEUE) > 0
 
     async def begin(self, lease_ids: LeaseIds, highest_lease_id: int) -> None:
         """Lead the store in an epoch above all that were before, and above every lease id that was
@@ -115,7 +116,8 @@ class Epochs:
 
         On a full disk the node starts all the same: the entry waits for room, and comes before
         everything else that is appended. Should the node end before, the next start takes the same
-        number, so the ids of this life are taken from a random place in it.
+        number; so does a store that was restored from a copy, or whose epochs are damaged. So the
+        ids of each life are taken from a random place in it.
         """
         newest = 0 if self._state.newest is None else self._state.newest.epoch
         self.current = max(newest, epoch_of(highest_lease_id)) + 1
@@ -123,15 +125,14 @@ class Epochs:
         entry = EpochBegun(self.current, self.since_ms)
         part = self.journal.entry(_encode(entry))
         self._state.newest = entry
+        lease_ids.begin(self.current, secrets.randbelow(LEASES_OF_EPOCH // 2))
         written = AppendFuture()
         try:
             (appended,) = self._store.append_step((part,), FlushMode.SYNC, written.done)
             await written.wait()
-        except DiskFull:
+        except (DiskFull, SystemBusy, TooManyRequests):
             self._store.first_steps.append(part)
-            lease_ids.begin(self.current, secrets.randbelow(LEASES_OF_EPOCH // 2))
         else:
-            lease_ids.begin(self.current)
             self._store.trim(EPOCHS_TOPIC, QUEUE, appended.first_queue_offset)
             self._written_at = self._store.status().written_end
 

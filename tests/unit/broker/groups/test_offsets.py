@@ -372,3 +372,15 @@ async def test_deleting_a_group_frees_its_room_and_ends_its_waits() -> None:
         await put_group(world.broker, GROUP, GroupSettings(max_in_flight=1))
         world.store.fill(TOPIC, 0, numbered(1))
         assert len(await world.receive()) == 1
+
+
+async def test_a_topic_that_was_missing_in_sql_is_read_on_where_the_log_knows() -> None:
+    async with running() as world:
+        await world.group(GroupSettings(start="latest"))
+        world.store.fill(TOPIC, 0, numbered(4))
+        await world.commit(1)
+        groups, snapshot = world.broker.groups, world.metadata.snapshot
+        groups.offset_cache.forget(topic=TOPIC)  # as when SQL has left its rows out
+        group, topic = snapshot.groups[GROUP], snapshot.topics[TOPIC]
+        assert await groups.positions(group, topic) == [1]
+        assert world.committed() == {0: 1}

@@ -9,7 +9,13 @@ import logging
 import pytest
 
 from app.broker.leasing.epochs import LEASES_OF_EPOCH, RENEWED_AFTER_BYTES, epoch_of
-from app.domain.errors import DiskFull, ReceiptHandleExpired
+from app.domain.errors import (
+    CurlewError,
+    DiskFull,
+    ReceiptHandleExpired,
+    SystemBusy,
+    TooManyRequests,
+)
 from app.domain.names import EPOCHS_TOPIC
 from app.domain.positions import CommittedOffset, QueueOffset
 from app.domain.settings import GroupSettings
@@ -41,8 +47,21 @@ async def test_each_life_has_a_higher_epoch_whatever_the_clock_says() -> None:
             assert world.broker.epochs.current == life
             ids.append(await lease_id(world))
         assert [epoch_of(each) for each in ids] == [1, 2, 3, 4]
-        assert ids[0] == LEASES_OF_EPOCH
+        assert len({each % LEASES_OF_EPOCH for each in ids}) == 4
         assert ids == sorted(ids)
+
+
+async def test_a_damaged_epoch_neither_repeats_lease_ids_nor_lets_sql_count() -> None:
+    async with running() as world:
+        await world.group(GroupSettings())
+        early = await lease_id(world)
+        world.store.queues[EPOCHS_TOPIC, 0].records[-1] = None
+        other = CommittedOffset("other", TOPIC, 0, QueueOffset(1))
+        await world.group(GroupSettings(), "other")
+        await world.metadata.commit_offsets([other])
+        await world.restart()
+        assert world.committed("other") == {}
+        assert await lease_id(world) != early
 
 
 async def test_nobody_gets_a_lease_before_the_epoch_is_on_the_medium() -> None:
@@ -95,6 +114,18 @@ async def test_a_full_disk_keeps_no_node_from_starting(how: str) -> None:
         await world.send(b"y")
         records = world.store.queues[EPOCHS_TOPIC, 0].confirmed
         assert records == 2
+        await world.restart()
+        assert world.broker.epochs.current == 3
+
+
+@pytest.mark.parametrize("lack", [SystemBusy("no descriptor"), TooManyRequests("busy")])
+async def test_no_other_shortage_keeps_a_node_from_starting(lack: CurlewError) -> None:
+    async with running() as world:
+        world.store.failure = lack
+        await world.restart()
+        await asyncio.sleep(0)
+        world.store.failure = None
+        await world.send(b"y")
         await world.restart()
         assert world.broker.epochs.current == 3
 
@@ -155,3 +186,47 @@ class TestCopyInSql:
         assert world.committed() == {0: 2, 1: 1}
         assert offsets(await world.receive()) == [2, 3]
         await world.broker.stop()
+
+    async def test_they_are_taken_over_on_a_full_disk_too(self) -> None:
+        world = World()
+        await world.topic()
+        await world.group(GroupSettings(start="latest"))
+        world.store.fill(TOPIC, 0, numbered(4))
+        row = CommittedOffset(GROUP, TOPIC, 0, QueueOffset(2))
+        await world.metadata.commit_offsets([row])
+        world.store.failure = LOG_FULL
+        await world.broker.start()
+        await asyncio.sleep(0)
+        world.store.failure = None
+        await world.send(b"4")
+        await world.receive(1)
+        await world.restart()
+        assert world.committed() == {0: 2}
+        assert offsets(await world.receive()) == [2, 3, 4]
+        await world.broker.stop()
+
+
+@pytest.mark.parametrize(
+    ("how", "lack"),
+    [
+        ("refusal", LOG_FULL),
+        ("failure", LOG_FULL),
+        ("failure", SystemBusy("no descriptor")),
+    ],
+)
+async def test_where_a_reader_begins_outlives_a_shortage(how: str, lack: CurlewError) -> None:
+    """What binds the group to the topic would take back the place, if it came behind it."""
+    async with running(queues=2) as world:
+        await world.group(GroupSettings(start="latest"))
+        world.store.fill(TOPIC, 0, numbered(4))
+        snapshot = world.metadata.snapshot
+        group, topic = snapshot.groups[GROUP], snapshot.topics[TOPIC]
+        setattr(world.store, how, lack)
+        assert await world.broker.groups.positions(group, topic) == [4, 0]
+        await asyncio.sleep(0)
+        setattr(world.store, how, None)
+        await world.send(b"4", b"5")
+        await world.commit(0, queue_id=1)
+        await world.restart()
+        assert world.committed() == {0: 4, 1: 0}
+        assert await world.broker.groups.positions(group, topic) == [4, 0]

@@ -8,9 +8,10 @@ since nothing was appended. Event loop only.
 """
 
 import contextlib
-from collections import deque
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
+from heapq import heappop, heappush
 from typing import Protocol
 
 from app.domain.errors import CurlewError, DiskFull, SystemBusy, TooManyRequests
@@ -34,14 +35,16 @@ class FirstSteps:
 
     def __init__(self, appender: Appending) -> None:
         self._appender = appender
-        self._waiting: deque[StepPart] = deque()
+        self._numbers = itertools.count()
+        self._waiting: list[tuple[int, StepPart]] = []
+        """A heap: one that is refused late still comes before those behind it."""
 
     def append(self, part: StepPart) -> None:
         """Append the part now, or when there is room, before anything else that comes after this.
 
         Raises `StoreFailed`.
         """
-        self._wait(part)
+        self._wait(next(self._numbers), part)
         with contextlib.suppress(DiskFull, SystemBusy, TooManyRequests):
             self._write()
 
@@ -50,18 +53,19 @@ class FirstSteps:
         self._appender.before_next = None
         try:
             while self._waiting:
-                part = self._waiting[0]
-                self._appender.append_step((part,), FlushMode.ASYNC, partial(self._done, part))
-                self._waiting.popleft()
+                number, part = self._waiting[0]
+                done = partial(self._done, number, part)
+                self._appender.append_step((part,), FlushMode.ASYNC, done)
+                heappop(self._waiting)
         finally:
             if self._waiting:
                 self._appender.before_next = self._write
 
-    def _done(self, part: StepPart, error: CurlewError | None) -> None:
+    def _done(self, number: int, part: StepPart, error: CurlewError | None) -> None:
         """Whatever was appended behind a part that is refused is refused with it."""
         if error is not None:
-            self._wait(part)
+            self._wait(number, part)
 
-    def _wait(self, part: StepPart) -> None:
-        self._waiting.append(part)
+    def _wait(self, number: int, part: StepPart) -> None:
+        heappush(self._waiting, (number, part))
         self._appender.before_next = self._write

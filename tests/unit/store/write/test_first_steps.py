@@ -2,13 +2,14 @@
 that was taken is refused. Positive control: an appender that asks nobody before an append."""
 
 import errno
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from app.domain.errors import CurlewError, DiskFull
+from app.domain.errors import CurlewError, DiskFull, TooManyRequests
 from app.domain.message import Message
 from app.domain.positions import FlushMode
-from app.store import StepPart
+from app.store import Appended, Done, FirstSteps, StepPart
 from app.store.write.appender import Appender
 from tests.support.stores.simulated_files import Fault, SimulatedFiles
 from tests.support.stores.stores import OpenStore, open_store
@@ -94,3 +95,35 @@ def test_without_the_question_before_each_append_a_message_is_first(
     monkeypatch.setattr(Appender, "_admit", lambda _appender, **_more: None)
     assert send(opened, "append") is None
     assert places(opened, ENTRIES) == []
+
+
+class Choosy:
+    """Takes so many steps, refuses the next at once; what it took is for the test to settle."""
+
+    def __init__(self, room: int) -> None:
+        self.before_next: Callable[[], None] | None = None
+        self.room = room
+        self.taken: list[tuple[StepPart, Done]] = []
+
+    def append_step(
+        self, parts: Sequence[StepPart], flush: FlushMode, done: Done
+    ) -> list[Appended]:
+        assert flush is FlushMode.ASYNC
+        if len(self.taken) == self.room:
+            raise TooManyRequests("too many bytes wait")
+        self.taken.append((parts[0], done))
+        return []
+
+
+def test_one_that_is_refused_late_still_comes_before_those_behind_it() -> None:
+    appender = Choosy(2)
+    steps = FirstSteps(appender)
+    for part in FIRST:
+        steps.append(part)
+    for _, done in appender.taken:
+        done(DiskFull("no room"))
+    appender.taken, appender.room = [], 3
+    assert appender.before_next is not None
+    appender.before_next()
+    assert [part for part, _ in appender.taken] == FIRST
+    assert appender.before_next is None

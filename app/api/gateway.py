@@ -83,6 +83,8 @@ _GIVEN_ONCE: Final = frozenset(
         *(b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest"),
     }
 )
+_OWN_ID: Final = "curlew.own_request_id"
+"""In the scope of a request that has the client's id: ours, for the audit."""
 _READING: Final = frozenset({"GET", "HEAD"})
 _ELSEWHERE: Final = "other"
 """What is counted for requests that no operation of the document took."""
@@ -319,7 +321,7 @@ class Gateway:
 
     @staticmethod
     def _actor_of(exchange: RequestContext) -> Actor:
-        request_id = exchange.request_id.decode("ascii")
+        request_id = exchange.scope.get(_OWN_ID, exchange.request_id).decode("ascii")
         given = exchange.headers.get(REQUEST_ID)
         theirs = None if given is None else given.decode("latin-1")
         return Actor(exchange.caller.name, address_of(exchange.scope), request_id, theirs)
@@ -329,6 +331,7 @@ class Gateway:
         if name != REQUEST_ID:
             exchange.mq_headers.append((name, value))
         elif _SANE_REQUEST_ID.fullmatch(value):
+            exchange.scope.setdefault(_OWN_ID, exchange.request_id)
             exchange.request_id = value
 
 

@@ -35,7 +35,7 @@ _ALGORITHMS: Final[Mapping[tuple[str, str | None], tuple[str, ...]]] = {
     ("OKP", "Ed25519"): ("EdDSA",),
 }
 """By type of key and curve. No symmetric ones: whoever checks could make them."""
-_TYPES: Final = frozenset({None, "jwt", "at+jwt", "application/at+jwt"})
+_TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})
 _PARTS: Final = 3
 _RSA_BITS_MIN: Final = 2_048
 _SETTING: Final = "oidc_jwks_file"
@@ -132,7 +132,8 @@ class TokenVerifier:
 
     def _key_for(self, header: Mapping[str, Any]) -> tuple[Any, str]:
         kind = header.get("typ")
-        if "crit" in header or (kind.lower() if isinstance(kind, str) else kind) not in _TYPES:
+        is_taken = kind is None or (isinstance(kind, str) and kind.lower() in _TYPES)
+        if "crit" in header or not is_taken:
             raise TokenRefused("the token is of a kind that is not taken here")
         key_id = header.get("kid")
         if key_id is None and len(self._keys) == 1:

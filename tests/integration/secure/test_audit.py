@@ -14,11 +14,13 @@ from app import access_commands, secret_commands
 from app.api.control.log_changes import IN_THE_LOG
 from app.api.control.operation_list import OPERATIONS
 from app.cli import _parser
+from app.cluster.metadata.audit import audit_rows
 from app.cluster.metadata.nodes.shared_secrets import OtherSecretKey
 from app.config import Config
 from app.domain.access.accounts import PrincipalSettings
 from app.domain.access.audit import Actor, Denial
 from app.domain.access.keys import NewKey
+from app.domain.errors import MetadataUnavailable
 from app.domain.limits import DENIALS_MAX, Limits
 from app.domain.positions import TimestampMs
 from tests.integration.secure.test_secrets import SECRET, private
@@ -196,6 +198,46 @@ async def test_denials_are_added_up_and_bounded(server: Served, http: httpx.Asyn
     [denied] = await entries(http, principal="bob")
     assert (denied["outcome"], denied["after"]) == ("denied: FORBIDDEN", {"count": 3})
     assert denied["resource"] == "topic:t2", "the last of them"
+
+
+async def test_denials_push_no_change_out(server: Served, http: httpx.AsyncClient) -> None:
+    await http.put("/v1/topics/pay", json={"queues": 1})
+    audit = server.node.metadata.audit
+    for number in range(9):
+        audit.denied(Denial(Actor(None, f"10.0.0.{number}"), "GET", "", "UNAUTHORIZED"))
+    await audit.flush()
+    await audit.expire(keep_ms=86_400_000, entries_max=3)
+    assert len(await entries(http, resource="topic:pay")) == 1
+    assert len(await entries(http, action="GET")) == 3
+    said, is_well = await verified(server)
+    assert is_well, said
+
+
+async def test_denials_wait_for_the_database(
+    server: Served, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit = server.node.metadata.audit
+    bob = Denial(Actor("bob", "::1"), "PUB", "topic:pay", "FORBIDDEN")
+
+    async def away(*_: object) -> None:
+        audit.denied(bob)
+        raise MetadataUnavailable("away")
+
+    audit.denied(bob)
+    with monkeypatch.context() as patch:
+        patch.setattr(audit_rows, "append", away)
+        with pytest.raises(MetadataUnavailable):
+            await audit.flush()
+    await audit.flush()
+    [denied] = await entries(http, principal="bob")
+    assert denied["after"] == {"count": 2}
+
+
+async def test_a_client_does_not_choose_the_id_of_the_node(http: httpx.AsyncClient) -> None:
+    await http.put("/v1/topics/pay", json={"queues": 1}, headers={"MQ-Request-Id": "mine"})
+    [made] = await entries(http, resource="topic:pay")
+    assert made["client_request_id"] == "mine"
+    assert made["request_id"] not in {None, "mine"}
 
 
 async def test_on_a_closed_node_each_entry_says_whose_key_it_was_and_from_where(

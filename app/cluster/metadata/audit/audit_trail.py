@@ -3,7 +3,8 @@
 A change of the metadata is written in its own transaction: neither is there without the other. What
 happens in the log writes its intent before and its outcome after; without the database it does not
 begin. Denials are only noted: added up by who, action and reason, in at most `DENIALS_MAX` rows
-that `flush` writes, so that nobody fills the audit by asking for what he may not. Event loop only.
+that `flush` writes, to a chain of their own, so that nobody fills the audit by asking for what he
+may not. Event loop only.
 """
 
 import json
@@ -29,7 +30,14 @@ _LOG: Final = logging.getLogger(__name__)
 
 COMMANDS: Final = "commands"
 """The chain of those who change the database without a node."""
+_DENIALS: Final = "-denials"
+"""Behind a node's name: the chain of what it has refused. Apart, since whoever asks for what he may
+not makes entries, of which there are so many at most: they must push no change out."""
 _PURPOSE: Final = "audit"
+
+
+_Denied = tuple[str, str, str]
+"""Who, action and reason."""
 
 
 class AuditPage(NamedTuple):
@@ -48,8 +56,8 @@ class AuditTrail:
         self._node = COMMANDS
         self._key: bytes | None = None
         self._key_id: str | None = None
-        self._denials: dict[tuple[str, str, str], list[Denial]] = {}
-        self._denial_counts: dict[tuple[str, str, str], int] = {}
+        self._denials: dict[_Denied, list[Denial]] = {}
+        self._denial_counts: dict[_Denied, int] = {}
         self.dropped_count = 0
         """Denials that were not noted, for want of room."""
 
@@ -111,27 +119,40 @@ class AuditTrail:
             return
         denials, counts = self._denials, self._denial_counts
         self._denials, self._denial_counts = {}, {}
-        async with self._database.transaction() as connection:
-            for key, (denial,) in denials.items():
-                said = {"count": counts[key]}
-                entry = self._entry(
-                    denial.actor,
-                    denial.action,
-                    denial.resource,
-                    f"denied: {denial.code}",
-                    None,
-                    said,
-                )
-                await audit_rows.append(connection, entry, self._key)
+        try:
+            async with self._database.transaction() as connection:
+                for key, (denial,) in denials.items():
+                    said, outcome = {"count": counts[key]}, f"denied: {denial.code}"
+                    entry = self._entry(
+                        denial.actor, denial.action, denial.resource, outcome, None, said
+                    )
+                    entry = entry._replace(node=self._node + _DENIALS)
+                    await audit_rows.append(connection, entry, self._key)
+        except BaseException:
+            self._take_back(denials, counts)
+            raise
+
+    def _take_back(self, denials: dict[_Denied, list[Denial]], counts: dict[_Denied, int]) -> None:
+        """They were not written: those that there is room for wait for the next time."""
+        for key, noted in denials.items():
+            if key not in self._denials and len(self._denials) >= DENIALS_MAX:
+                self.dropped_count += counts[key]
+                continue
+            self._denials.setdefault(key, noted)
+            self._denial_counts[key] = self._denial_counts.get(key, 0) + counts[key]
 
     async def expire(self, keep_ms: int, entries_max: int = AUDIT_ENTRIES_MAX) -> None:
-        """Delete what is older, or more, from this node's chain, and say so in it."""
+        """Delete what is older, or more, from this node's chains, and say so in each."""
         before_ms = self._clock.now_ms() - keep_ms
-        async with self._database.transaction() as connection:
-            first = await audit_rows.expire(connection, self._node, before_ms, entries_max)
-            if first is not None:
-                change = Change(Action.DELETE, KEPT_FROM, None, {"kept_from": first})
-                await self.changed(connection, change)
+        for node in (self._node, self._node + _DENIALS):
+            async with self._database.transaction() as connection:
+                first = await audit_rows.expire(connection, node, before_ms, entries_max)
+                if first is not None:
+                    said = {"kept_from": first}
+                    entry = self._entry(
+                        ACTOR.get(), str(Action.DELETE), KEPT_FROM, "done", None, said
+                    )
+                    await audit_rows.append(connection, entry._replace(node=node), self._key)
 
     # What is read
 

@@ -113,6 +113,7 @@ def forged(world: World) -> dict[str, tuple[bytes, str]]:
         "the algorithm of another key": (world.token("ec", header={"kid": "rsa"}), "not one of"),
         "critical header": (world.token(header={"crit": ["b64"], "b64": True}), "kind"),
         "logout token": (world.token(header={"typ": "logout+jwt"}), "kind"),
+        "a kind that is no text": (world.token(header={"typ": ["jwt"]}), "kind"),
         "two parts": (head + b"." + body, "three parts"),
         "no JSON": (b"a.b.c", "cannot be read"),
         "a list": (base64.urlsafe_b64encode(b"[1]") + b"." + body + b".x", "cannot be read"),
@@ -123,7 +124,7 @@ def forged(world: World) -> dict[str, tuple[bytes, str]]:
 FORGED = [
     *("no signature", "public key as a secret", "another key of the same id"),
     *("another's signature", "unknown key", "the algorithm of another key", "critical header"),
-    *("logout token", "two parts", "no JSON", "a list", "too long"),
+    *("logout token", "a kind that is no text", "two parts", "no JSON", "a list", "too long"),
 ]
 
 

@@ -7,7 +7,10 @@ given back at once.
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from app.api.access.named_elsewhere import NamedElsewhere
+from app.api.access.seen_conflicts import seen_conflicts
 from app.api.bodies.plain_bodies import plain_records
 from app.api.bodies.unpacking import read_unpacked
 from app.api.dataplane.client_watch import ClientWatch
@@ -70,6 +73,7 @@ class Polling:
             )
         if wait_s > 0:
             headers += near_quota_headers(self._broker.long_polls.quota)
+        result = _as_seen(exchange, result)
         await self._unpack(result)
         try:
             if kind == "frames":
@@ -167,3 +171,12 @@ class Polling:
             *(self._broker.clients, exchange, group),
             *(self._broker.members.filters_of(group, client_id), client_id, total),
         )
+
+
+def _as_seen(exchange: RequestContext, result: PollResult) -> PollResult:
+    """Without the names of topics that other members read."""
+    share = result.share
+    if not share.conflicts:
+        return result
+    seen = seen_conflicts(exchange, share.conflicts)
+    return replace(result, share=replace(share, conflicts=seen))

@@ -113,6 +113,30 @@ async def test_no_answer_has_a_name_of_another_team(node_in_a_mess: ClosedNode) 
     assert await leaks(node_in_a_mess) == []
 
 
+async def test_a_member_hears_nothing_of_what_others_of_its_group_read(
+    node_in_a_mess: ClosedNode,
+) -> None:
+    node, path = node_in_a_mess, "/v1/groups/alpha-pull/members"
+    reads = [{"topic": "beta-pulled", "filter": f"tag{number}"} for number in range(2)]
+    for number, each in enumerate(reads):
+        query = "replace_subscription=true"
+        await node.ask("admin", "PUT", f"{path}/b{number}", {"subscriptions": [each]}, query=query)
+    mine = {"subscriptions": [{"topic": "alpha-pulled"}]}
+    asked = [
+        await node.ask("alpha", "PUT", f"{path}/own", mine),
+        await node.ask("alpha", "POST", f"{path}:poll", {**mine, "client_id": "own"}),
+        await node.ask("alpha", "GET", path),
+    ]
+    for answer in asked:
+        assert answer.status == 200
+        text = answer.body.decode()
+        assert "alpha-pulled" in text
+        assert "beta-pulled" not in text
+    seen = await node.ask("admin", "GET", path)
+    assert "beta-pulled" in seen.body.decode()
+    assert b'"kind":"topics"' in seen.body
+
+
 async def test_rows_that_are_not_left_out_are_noticed(
     node_in_a_mess: ClosedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,10 +1,12 @@
 """Members of consumer groups in pull mode: heartbeat, leaving, rebalances, queue locks."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Annotated, Final
 
 from fastapi import Depends, Query, Request, Response
 
+from app.api.access.seen_conflicts import seen_conflicts
 from app.api.control.dependencies import Services, WithAccess, WithServices, json_body
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.change_documents import deleted, dry_run_answer
@@ -102,6 +104,7 @@ async def put_member(
         share = await start(lambda: False)
     topics = members.filters_of(group, client_id)
     services.broker.clients.consumes(group, topics, "heartbeat", client_id, caller)
+    share = replace(share, conflicts=seen_conflicts(access, share.conflicts))
     return MemberAnswer.of(group, client_id, share, limits.member_lease_ms)
 
 
@@ -141,6 +144,7 @@ async def list_members(group: str, services: WithServices, access: WithAccess) -
     names = {name.topic for name in found.membership.queues}
     names |= {topic for member, _ in found.shares for topic in member.profile.topics}
     topics = frozenset(access.visible(Action.GET, Kind.TOPIC, names))
+    found = replace(found, conflicts=seen_conflicts(access, found.conflicts))
     return await answer_of(MemberList.of, group, found, topics)
 
 

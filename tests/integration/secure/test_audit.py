@@ -240,6 +240,12 @@ async def test_a_client_does_not_choose_the_id_of_the_node(http: httpx.AsyncClie
     assert made["request_id"] not in {None, "mine"}
 
 
+async def test_a_client_does_not_choose_how_much_is_kept(http: httpx.AsyncClient) -> None:
+    await http.put("/v1/topics/pay", json={"queues": 1}, headers={"MQ-Request-Id": "m" * 8_000})
+    [made] = await entries(http, resource="topic:pay")
+    assert made["client_request_id"] == "m" * 128
+
+
 async def test_on_a_closed_node_each_entry_says_whose_key_it_was_and_from_where(
     server: Served,
 ) -> None:

@@ -34,6 +34,8 @@ _DENIALS: Final = "-denials"
 """Behind a node's name: the chain of what it has refused. Apart, since whoever asks for what he may
 not makes entries, of which there are so many at most: they must push no change out."""
 _PURPOSE: Final = "audit"
+_CLIENT_ID_CHARS_MAX: Final = 128
+"""What is kept of a request id of a client, also of one that may do nothing."""
 
 
 _Denied = tuple[str, str, str]
@@ -209,6 +211,7 @@ class AuditTrail:
         before: Shown | None,
         after: Shown | None,
     ) -> AuditEntry:
+        theirs = actor.client_request_id
         return AuditEntry(
             node=self._node,
             seq=0,
@@ -216,7 +219,7 @@ class AuditTrail:
             principal=actor.principal,
             address=actor.address,
             request_id=actor.request_id,
-            client_request_id=actor.client_request_id,
+            client_request_id=theirs and theirs[:_CLIENT_ID_CHARS_MAX],
             action=action,
             resource=resource[:AUDIT_TEXT_CHARS_MAX],
             outcome=outcome,

@@ -235,7 +235,9 @@ class Poller:
             is_done = state.progress.is_acked
         if group.max_span is not None and group.mode is not GroupMode.BROADCAST:
             committed = self._groups.offset_cache.committed(group.name, topic).get(queue_id, 0)
-            end = committed + group.max_span
+            # What is past its retention is nobody's to commit.
+            low = self._store.bounds(topic, queue_id).min_offset
+            end = max(committed, low) + group.max_span
         return Source(part, wanted, end, is_done)
 
     async def _take_retries(self, poll: "_Poll", group: Group, one: Round) -> None:

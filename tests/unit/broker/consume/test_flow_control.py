@@ -107,3 +107,20 @@ async def test_a_poll_reads_no_further_than_the_span() -> None:
         request = PollRequest(profile, 1, positions={queue: 3}, commits=[PollCommit(queue, 2)])
         [part] = (await poll(GROUP, "w1", request, gone=never_gone)).parts
         assert (part.status, part.offset) == ("FOUND", 5)
+
+
+async def test_a_poll_goes_on_where_retention_has_passed_the_committed_offset() -> None:
+    async with running() as world:
+        await world.group(GroupSettings(max_span=3))
+        world.store.fill(TOPIC, 0, [b"x"] * 9)
+        queue = QueueName(TOPIC, 0)
+        profile = Profile((TopicSubscription(TOPIC),))
+        poll = world.broker.poller.poll
+        await poll(GROUP, "w1", PollRequest(profile, 0), gone=never_gone)
+        world.store.queues[TOPIC, 0].min_offset = 5
+        request = PollRequest(profile, 1, positions={queue: 3})
+        [part] = (await poll(GROUP, "w1", request, gone=never_gone)).parts
+        assert (part.status, part.offset) == ("OFFSET_EXPIRED", 5)
+        request = PollRequest(profile, 1, positions={queue: 5})
+        [part] = (await poll(GROUP, "w1", request, gone=never_gone)).parts
+        assert (part.status, part.offset) == ("FOUND", 8)

@@ -145,7 +145,9 @@ class Receiver:
         deadline = loop.time() + request.wait_s
         is_waiting = request.wait_s > 0
         turns_left = self._limits.filter_looks_max // LOOKS_PER_TURN
-        while not subscription.is_closed:
+        filtered = group.name, (subscription.topic,)
+        began = self._filters.expressions(*filtered)
+        while not subscription.is_closed and self._filters.holds(*filtered, began):
             fetch = Fetch(subscription, wanted, disk, group.max_attempts, request.client_id)
             if await self._replay(fetch, request.attempt_id):
                 return self._finish(fetch, None, gone)

@@ -7,7 +7,7 @@ groups' journal, of the generations of group and topic. Event loop only.
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -113,6 +113,19 @@ class GroupFilters:
             topic = self._metadata.snapshot.topics.get(name)
             if topic is not None:
                 self.note(group, topic, used, client_id)
+
+    def expressions(self, group: str, topics: Iterable[str]) -> list[str | None]:
+        """The filter of each topic now; None: there is none."""
+        found = [self._journal.subscription(group, topic) for topic in topics]
+        return [None if each is None else each.filter for each in found]
+
+    def holds(self, group: str, topics: Iterable[str], began: Sequence[str | None]) -> bool:
+        """Whether who began with these `expressions` may still read: with another one, it would
+        leave out for the group what the group is to have. One that was deleted ends nothing."""
+        now = self.expressions(group, topics)
+        return now == began or all(
+            each is None or each == before for each, before in zip(now, began, strict=True)
+        )
 
     def _may_be_replaced(self, group: str, topic: str, known: GroupSubscription) -> bool:
         if known.source is not SubscriptionSource.USED or self._assignments().readers(group, topic):

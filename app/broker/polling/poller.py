@@ -160,7 +160,9 @@ class Poller:
         deadline = loop.time() + request.wait_s
         known = poll.known_assignment()
         is_waiting = request.wait_s > 0 and known == poll.share.assignment.assignment_id
-        while True:
+        filtered = poll.group, request.profile.topics
+        began = self._filters.expressions(*filtered)
+        while self._filters.holds(*filtered, began):
             await self._look(poll)
             if poll.has_found or self._long_polls.closed:
                 break

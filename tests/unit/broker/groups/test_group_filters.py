@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec import structs
 
 from app.broker.groups.members import Heartbeat
+from app.broker.polling.poll_values import PollRequest
 from app.domain.consumers.consumption import SubscriptionSource
-from app.domain.consumers.membership import Profile, TopicSubscription
+from app.domain.consumers.membership import Profile, QueueName, TopicSubscription
 from app.domain.errors import (
     DiskFull,
     InvalidRequest,
@@ -106,6 +108,46 @@ async def test_a_consumer_that_waits_holds_it(world: World) -> None:
             await world.receive(filter="blue")
         await world.send(b"green", tag="green")
         assert bodies(await waiting) == [b"green"]
+
+
+async def test_a_receive_that_waits_takes_nothing_with_a_filter_that_was_replaced(
+    world: World,
+) -> None:
+    await world.receive(filter="*")
+    for set_first in (True, False):
+        await world.receive(filter="green", replace_subscription=True)
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(world.receive(filter="green", wait_s=60))
+            await until(lambda: world.waiting == 1)
+            if set_first:
+                await put(world, "red")
+            else:
+                await world.receive(filter="red", replace_subscription=True)
+            await world.send(b"red", tag="red")
+            assert await waiting == []
+        assert bodies(await world.receive(filter="red")) == [b"red"]
+
+
+async def test_a_poll_that_waits_passes_nothing_with_a_filter_that_was_replaced(
+    world: World,
+) -> None:
+    queue = QueueName(TOPIC, 0)
+    request = PollRequest(Profile((TopicSubscription(TOPIC, "green"),)), positions={queue: 2})
+    poll = world.broker.poller.poll
+    first = await poll(GROUP, "w1", request, gone=never_gone)
+    assignment = first.share.assignment
+    request = structs.replace(
+        request,
+        generation=assignment.generation,
+        assignment_id=assignment.assignment_id,
+        wait_s=60,
+    )
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(poll(GROUP, "w1", request, gone=never_gone))
+        await until(lambda: world.waiting == 1)
+        await put(world, "red")
+        await world.send(b"red", tag="red")
+        assert [part.offset for part in (await waiting).parts] == [2]
 
 
 async def test_it_can_be_replaced_by_saying_so(world: World) -> None:

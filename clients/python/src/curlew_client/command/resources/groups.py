@@ -7,10 +7,10 @@ from cyclopts import Parameter
 from curlew_client.command.asking import DryRun, Yes, change, confirm
 from curlew_client.command.entry import Exit
 from curlew_client.command.output import print_fields, print_json, print_table
-from curlew_client.command.resources.topics import Settings, exists, readable
 from curlew_client.command.running import new_app
 from curlew_client.command.service import Service, Where, part
-from curlew_client.command.words import NotSo, pairs_of, time_text, value_of
+from curlew_client.command.settings import Settings, change_settings, make, readable
+from curlew_client.command.words import time_text
 
 app = new_app("group", "List, show, make, change, pause and delete consumer groups.")
 
@@ -82,22 +82,8 @@ def create(
     max_attempts
         After so many failed deliveries a message is a dead letter.
     """
-    service = Service(where)
-    body = {"order": order, "start": start, "max_attempts": max_attempts}
-    body = {name: value for name, value in body.items() if value is not None}
-    body |= {name: value_of(text) for name, text in pairs_of("--set", settings).items()}
-    if not dry_run and exists(service, f"/v1/groups/{part(group)}"):
-        raise NotSo(f"the group {group!r} exists; `curlew group set {group} …` changes it")
-    path = f"/v1/groups/{part(group)}"
-    change(
-        service,
-        "PUT",
-        path,
-        body=body,
-        dry_run=dry_run,
-        as_json=where.json,
-        done=f"made group {group}",
-    )
+    given = {"order": order, "start": start, "max_attempts": max_attempts}
+    make(where, "group", group, given, settings, dry_run=dry_run)
 
 
 @app.command(name="set")
@@ -112,18 +98,7 @@ def set_(
 
     `null` gives a setting its default back.
     """
-    if not settings:
-        raise NotSo("name a setting and its value, such as max_attempts=5")
-    body = {name: value_of(text) for name, text in pairs_of("a setting", settings).items()}
-    change(
-        Service(where),
-        "PATCH",
-        f"/v1/groups/{part(group)}",
-        body=body,
-        dry_run=dry_run,
-        as_json=where.json,
-        done=f"changed group {group}",
-    )
+    change_settings(where, "group", group, settings, example="max_attempts=5", dry_run=dry_run)
 
 
 @app.command

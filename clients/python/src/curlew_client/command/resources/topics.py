@@ -1,22 +1,14 @@
 """`curlew topic …`."""
 
-from typing import Annotated
-
-from cyclopts import Parameter
-
 from curlew_client.command.asking import DryRun, Yes, change, confirm
 from curlew_client.command.entry import Exit
 from curlew_client.command.output import print_fields, print_json, print_table
 from curlew_client.command.running import new_app
 from curlew_client.command.service import Service, Where, part
-from curlew_client.command.words import NotSo, pairs_of, time_text, value_of
+from curlew_client.command.settings import Settings, change_settings, make, readable
+from curlew_client.command.words import time_text
 
 app = new_app("topic", "List, show, make, change and delete topics.")
-
-Settings = Annotated[
-    tuple[str, ...],
-    Parameter(name="--set", negative=(), help="A setting: name=value; again for more."),
-]
 
 
 @app.command(name="list")
@@ -102,21 +94,8 @@ def create(
     retention
         How long messages stay, such as 3d.
     """
-    service = Service(where)
-    body = {"queues": queues, "type": type, "retention": retention}
-    body = {name: value for name, value in body.items() if value is not None}
-    body |= {name: value_of(text) for name, text in pairs_of("--set", settings).items()}
-    if not dry_run and exists(service, f"/v1/topics/{part(topic)}"):
-        raise NotSo(f"the topic {topic!r} exists; `curlew topic set {topic} …` changes it")
-    change(
-        service,
-        "PUT",
-        f"/v1/topics/{part(topic)}",
-        body=body,
-        dry_run=dry_run,
-        as_json=where.json,
-        done=f"made topic {topic}",
-    )
+    given = {"queues": queues, "type": type, "retention": retention}
+    make(where, "topic", topic, given, settings, dry_run=dry_run)
 
 
 @app.command(name="set")
@@ -131,18 +110,7 @@ def set_(
 
     `null` gives a setting its default back.
     """
-    if not settings:
-        raise NotSo("name a setting and its value, such as queues=8")
-    body = {name: value_of(text) for name, text in pairs_of("a setting", settings).items()}
-    change(
-        Service(where),
-        "PATCH",
-        f"/v1/topics/{part(topic)}",
-        body=body,
-        dry_run=dry_run,
-        as_json=where.json,
-        done=f"changed topic {topic}",
-    )
+    change_settings(where, "topic", topic, settings, example="queues=8", dry_run=dry_run)
 
 
 @app.command
@@ -165,29 +133,3 @@ def delete(
         service, "DELETE", path, dry_run=dry_run, as_json=where.json, done=f"deleted topic {topic}"
     )
     return Exit.DONE
-
-
-def exists(service: Service, path: str) -> bool:
-    """Whether there is something at a path."""
-    from curlew_client.errors import NotFound
-
-    try:
-        service.get(path)
-    except NotFound:
-        return False
-    return True
-
-
-def readable(shown: dict[str, object]) -> dict[str, object]:
-    """Times as people read them; what came twice, once."""
-    shown = {
-        name: value
-        for name, value in shown.items()
-        if name.endswith("ed_ms") or name.removesuffix("_ms") not in shown.keys() - {name}
-    }
-    return {
-        (name.removesuffix("_ms") if name.endswith("ed_ms") else name): (
-            time_text(value) if name.endswith("ed_ms") else value
-        )
-        for name, value in shown.items()
-    }

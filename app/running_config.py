@@ -15,8 +15,7 @@ from app.api.ports import SettingInUse, SettingsPatch
 from app.cluster import shown_database
 from app.config import LIMIT_PREFIX, NAMES, Config, parsed_setting
 from app.domain.changes.conditions import Changed, Terms
-from app.domain.cluster_errors import SettingFixed
-from app.domain.errors import IllegalSetting
+from app.domain.errors import IllegalSetting, SettingFixed
 from app.domain.limits import CHANGEABLE_LIMITS, ContradictingLimits, Limits
 from app.domain.names import nearest
 

@@ -12,8 +12,7 @@ import pytest
 from app.cluster.metadata.snapshot import NO_SETTINGS, ClusterSnapshot, StoredSettings
 from app.config import NAMES, Config, load_config
 from app.domain.changes.conditions import Changed, Conditions, Terms
-from app.domain.cluster_errors import SettingFixed
-from app.domain.errors import IllegalSetting, PreconditionFailed
+from app.domain.errors import IllegalSetting, PreconditionFailed, SettingFixed
 from app.domain.limits import CHANGEABLE_LIMITS, Limits
 from app.running_config import CHANGEABLE, RunningConfig
 

@@ -21,8 +21,14 @@ from urllib.parse import unquote_plus
 
 from typing_extensions import override
 
-from app.domain.cluster_errors import NamespaceNotFound
-from app.domain.errors import CurlewError, Field, IllegalGroup, IllegalTopic, InvalidRequest
+from app.domain.errors import (
+    CurlewError,
+    Field,
+    IllegalGroup,
+    IllegalTopic,
+    InvalidRequest,
+    NamespaceNotFound,
+)
 from app.domain.names import (
     DEFAULT_NAMESPACE,
     NAMESPACE_SEPARATOR,

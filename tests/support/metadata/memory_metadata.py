@@ -11,9 +11,14 @@ from app.domain.access.caller import OPEN, Caller
 from app.domain.changes.conditions import Changed, Conditions, Terms
 from app.domain.changes.merging import Named, by_name, merged
 from app.domain.clock import Clock
-from app.domain.cluster_errors import NamespaceNotFound
 from app.domain.consumers.membership import GroupPulse, Membership, Rebalance
-from app.domain.errors import GroupNotFound, MetadataUnavailable, StateConflict, TopicNotFound
+from app.domain.errors import (
+    GroupNotFound,
+    MetadataUnavailable,
+    NamespaceNotFound,
+    StateConflict,
+    TopicNotFound,
+)
 from app.domain.identity import Deletion, Kind, new_generation
 from app.domain.names import is_in
 from app.domain.positions import CommittedOffset, OffsetSnapshot, QueueOffset

@@ -15,7 +15,7 @@ from app.api.operations.answers import ETAG_HEADER
 from app.api.operations.operation import Action, Answer
 from app.api.ports import Namespace
 from app.domain.access.standing import Standing, Visible, every
-from app.domain.cluster_errors import NamespaceNotFound
+from app.domain.errors import NamespaceNotFound
 from app.domain.names import check_namespace, stored_name
 
 router = OperationRouter("namespaces")

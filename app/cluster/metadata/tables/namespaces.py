@@ -11,8 +11,7 @@ from app.cluster.metadata.schema.tables import consumer_groups, namespaces, sche
 from app.cluster.metadata.snapshot import NamespaceView
 from app.cluster.metadata.tables import versions
 from app.domain.changes.conditions import Changed, Terms
-from app.domain.cluster_errors import NamespaceNotEmpty, NamespaceNotFound
-from app.domain.errors import StateConflict
+from app.domain.errors import NamespaceNotEmpty, NamespaceNotFound, StateConflict
 from app.domain.limits import NAMESPACES_MAX
 from app.domain.names import DEFAULT_NAMESPACE, namespace_of, stored_name
 from app.domain.positions import TimestampMs

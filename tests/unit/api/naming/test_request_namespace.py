@@ -15,8 +15,13 @@ from app.api.naming.request_namespace import (
     stored_path_names,
     within,
 )
-from app.domain.cluster_errors import NamespaceNotFound
-from app.domain.errors import IllegalGroup, IllegalTopic, InvalidRequest, TopicNotFound
+from app.domain.errors import (
+    IllegalGroup,
+    IllegalTopic,
+    InvalidRequest,
+    NamespaceNotFound,
+    TopicNotFound,
+)
 
 KNOWN = frozenset({"eu", "us"})
 

@@ -146,7 +146,7 @@ class ProducersAtWork:
             producers,
             dict(table._seals),
             list(table._plans),
-            list(table._keys.items()),
+            list(table._keys._entries.items()),
         )
 
     def known(self) -> Iterator[tuple[str, KnownProducer, list[SequenceRow]]]:
@@ -182,7 +182,7 @@ class FailingProducers(ProducersAtWork):
             if row.next_seq
         }
         table = self.table
-        return sequences, dict(table._seals), list(table._plans), dict(table._keys)
+        return sequences, dict(table._seals), list(table._plans), dict(table._keys._entries)
 
 
 class GroupsAtWork:

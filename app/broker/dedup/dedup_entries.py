@@ -4,13 +4,12 @@ import json
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from app.broker.dedup.dedup_refusals import in_progress, stored_before
 from app.broker.dedup.tokens import Placed, ProducerToken, read_topic_key, with_generation
-from app.domain.limits import KIB, STORE_TIME_LEAD_MS_MAX
+from app.domain.limits import STORE_TIME_LEAD_MS_MAX
 
 PRODUCER: Final = "p"
 KEY: Final = "k"
@@ -21,11 +20,6 @@ EPOCH: Final = "e"
 DELETED: Final = "d"
 FORGOTTEN: Final = "f"
 """Kinds of entries: the first field of each."""
-
-_KEY_BYTES_AT_ONCE: Final = 64 * KIB
-
-_TAKEN_MS_AT: Final = 4
-"""Field of a key's entry: when it was taken."""
 
 
 @dataclass(slots=True)
@@ -150,11 +144,6 @@ def drop_results(sequence: SequenceNumbers, seq: int) -> None:
         sequence.results.pop()
 
 
-def digest_of(topic: str, key: str) -> bytes:
-    """What an idempotency key of a topic is kept under; 16 bytes."""
-    return blake2b(f"{topic}\n{key}".encode(), digest_size=16).digest()
-
-
 def adopted(line: bytes, generation_of: Callable[[str], int]) -> bytes:
     """An entry of a snapshot whose topic has a generation, if one is known for its name."""
     fields = json.loads(line)
@@ -173,16 +162,6 @@ def encode(*fields: object) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def kept(key_entry: bytes, oldest_ms: int, now_ms: int) -> bytes | None:
-    """A key's entry as it is kept: itself, or as if it was taken now when it is ahead of the clock,
-    which was set back; None: its window is over."""
-    fields = json.loads(key_entry)
-    if fields[_TAKEN_MS_AT] > now_ms + STORE_TIME_LEAD_MS_MAX:
-        fields[_TAKEN_MS_AT] = now_ms
-        return encode(*fields)
-    return key_entry if fields[_TAKEN_MS_AT] >= oldest_ms else None
-
-
 def expire_seals(
     seals: dict[str, tuple[int, int]], oldest_ms: int, now_ms: int, at_most: int
 ) -> list[str]:
@@ -199,24 +178,6 @@ def expire_seals(
         else:
             seals[family] = epoch, now_ms
     return over
-
-
-def expire_keys(
-    keys: dict[bytes, bytes], unsafe: Container[bytes], oldest_ms: int, now_ms: int, at_most: int
-) -> None:
-    """The same for the first keys, digest → entry, but for those that are being written."""
-    looked_at = 0
-    for _ in range(at_most):
-        if not keys or looked_at > _KEY_BYTES_AT_ONCE:
-            break
-        digest, entry = next(iter(keys.items()))
-        known = entry if digest in unsafe else kept(entry, oldest_ms, now_ms)
-        if known is entry:
-            break
-        looked_at += len(entry)
-        del keys[digest]
-        if known is not None:
-            keys[digest] = known
 
 
 def placed_of(fields: list[Any]) -> Placed:

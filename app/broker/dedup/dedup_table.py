@@ -37,21 +37,19 @@ from app.broker.dedup.dedup_entries import (
     SequenceNumbers,
     adopted,
     chunks_of,
-    digest_of,
     drop_results,
     encode,
-    expire_keys,
     expire_seals,
     first_result,
     idle_producer,
-    kept,
     kept_count,
     placed_of,
     sequence_entry,
     state_of,
     take_back,
 )
-from app.broker.dedup.dedup_refusals import closed, fenced, full, in_progress, reused, too_far
+from app.broker.dedup.dedup_refusals import closed, fenced, full, too_far
+from app.broker.dedup.key_table import KeyTable
 from app.broker.dedup.producer_plans import Plan, ProducerPlans
 from app.broker.dedup.tokens import (
     Claim,
@@ -99,9 +97,7 @@ class DedupTable:
         self._unsafe_seals: dict[str, int] = {}
         """Family → epoch of a seal that holds already and is not in the log, perhaps never will."""
         self._plans = ProducerPlans()
-        self._keys: dict[bytes, bytes] = {}
-        """Digest of topic and key → the entry as it was written, oldest first."""
-        self._unsafe_keys: set[bytes] = set()
+        self._keys = KeyTable(limits)
         self._last: tuple[Claim, str, int, Placed] | None = None
         """The entry that was applied last, which a crash may have cut short."""
 
@@ -114,7 +110,7 @@ class DedupTable:
         `IdempotencyKeyReused`, `RequestInProgress` or `TooManyRequests`.
         """
         if isinstance(claim, KeyToken):
-            return self._look_for_key(claim, topic, count, now_ms)
+            return self._keys.look(claim, topic, count, now_ms)
         self._check_epoch(claim, now_ms)
         producer = self._find(claim.producer_id)
         sequence = None
@@ -176,27 +172,6 @@ class DedupTable:
             self._plans.expire(now_ms - self._limits.producer_window_ms)
             if len(self._plans) >= self._limits.producers_max:
                 raise full("plans of producers", self._limits.producers_max)
-        return found
-
-    def _look_for_key(self, claim: KeyToken, topic: str, count: int, now_ms: int) -> Fresh | Placed:
-        self._expire_keys(now_ms)
-        digest = digest_of(topic, claim.key)
-        entry = self._keys.get(digest)
-        if entry is not None and self._kept(digest, entry, now_ms) is None:
-            del self._keys[digest]
-            entry = None
-        if entry is None:
-            if len(self._keys) >= self._limits.idempotency_keys_max:
-                raise full("idempotency keys", self._limits.idempotency_keys_max)
-            return Fresh()
-        _, _, _, fingerprint, _, placed = json.loads(entry)
-        if fingerprint != claim.fingerprint:
-            raise reused(claim.key)
-        if digest in self._unsafe_keys:
-            raise in_progress()
-        found = placed_of(placed)
-        if found.size < count:
-            return Fresh(found.size, found.queues[0])
         return found
 
     def state(self, producer_id: str) -> ProducerState:
@@ -342,26 +317,9 @@ class DedupTable:
 
     def _apply_key(self, fields: list[Any], entry: bytes) -> Callable[[bool], None]:
         _, topic, key, fingerprint, now_ms, placed = fields
-        digest = digest_of(topic, key)
         where = placed_of(placed)
         self._last = KeyToken(key, fingerprint), topic, now_ms, where
-        if not where.size:  # a crash has left nothing of it
-            self._keys.pop(digest, None)
-            return lambda _: None
-        before = self._keys.pop(digest, None)  # what a crash has left of the same request
-        self._keys[digest] = entry
-        self._unsafe_keys.add(digest)
-
-        def settle(is_safe: bool) -> None:
-            self._unsafe_keys.discard(digest)
-            if is_safe or self._keys.get(digest) is not entry:
-                return
-            if before is None:
-                del self._keys[digest]
-            else:
-                self._keys[digest] = before
-
-        return settle
+        return self._keys.take(topic, key, where.size, entry)
 
     def _apply_plan(self, plan: Plan) -> Callable[[bool], None]:
         self._plans.add(plan)
@@ -514,14 +472,6 @@ class DedupTable:
         for family in expire_seals(self._seals, oldest_ms, now_ms, FORGOTTEN_AT_ONCE):
             self._unsafe_seals.pop(family, None)
 
-    def _expire_keys(self, now_ms: int) -> None:
-        oldest_ms = now_ms - self._limits.idempotency_window_ms
-        expire_keys(self._keys, self._unsafe_keys, oldest_ms, now_ms, FORGOTTEN_AT_ONCE)
-
-    def _kept(self, digest: bytes, entry: bytes, now_ms: int) -> bytes | None:
-        oldest_ms = now_ms - self._limits.idempotency_window_ms
-        return entry if digest in self._unsafe_keys else kept(entry, oldest_ms, now_ms)
-
     # --- as a journaled state
 
     def clear(self) -> None:
@@ -535,7 +485,6 @@ class DedupTable:
         self._unsafe_seals.clear()
         self._plans.clear()
         self._keys.clear()
-        self._unsafe_keys.clear()
         self._last = None
 
     def load(self, chunk: bytes) -> None:
@@ -549,11 +498,8 @@ class DedupTable:
             self._forget_all()
 
     def dump(self) -> Iterable[bytes]:
-        rows = chain(self._dump_keys(), self._dump_seals(), self._dump_sequences())
+        rows = chain(self._keys.dump(), self._dump_seals(), self._dump_sequences())
         return chunks_of(rows, _CHUNK_BYTES)
-
-    def _dump_keys(self) -> Iterator[bytes]:
-        yield from list(self._keys.values())
 
     def _dump_seals(self) -> Iterator[bytes]:
         for family in list(self._seals):

@@ -26,8 +26,9 @@ from app.broker.dedup.tokens import KeyToken, Placed, ProducerToken, family_of
 from app.broker.failures import dead_letter_admin as dead_letters
 from app.broker.journal.journal import Journal, JournaledState
 from app.broker.progress import consumer_state as group_progress
-from app.broker.progress.consumer_state import (
-    ConsumerState,
+from app.broker.progress.consumer_state import ConsumerState
+from app.broker.progress.progress_entries import (
+    Entry,
     Forgotten,
     HandedOut,
     Parked,
@@ -40,7 +41,7 @@ from app.broker.progress.consumer_state import (
     encode_entry,
     runs_of,
 )
-from app.broker.progress.consumer_state import Placed as Begun
+from app.broker.progress.progress_entries import Placed as Begun
 from app.broker.transactions import transaction_table
 from app.broker.transactions.transaction_table import (
     Transaction,
@@ -197,7 +198,7 @@ class GroupsAtWork:
         kind, who, what, count = op
         group, topic, queue = f"g{who % 2}", f"t{who // 2}", what % 2
         offsets = list(range(700 * count + what, 700 * count + what + 3 * count, 2))
-        entry: group_progress.Entry
+        entry: Entry
         if kind <= 2:
             entry = Settled(group, [(topic, queue, runs_of(offsets))])
         elif kind <= 4:

@@ -29,8 +29,8 @@ from app.broker.leasing.receipt_cache import ReceiptCache
 from app.broker.leasing.retry_policy import NACKED_REASON, REJECTED_REASON, Failure
 from app.broker.leasing.subscriptions import Held, Known, LeasedQueue, Subscription
 from app.broker.ports import Group
-from app.broker.progress.consumer_state import Settled, offsets_of, runs_of
 from app.broker.progress.offset_cache import OffsetCache
+from app.broker.progress.progress_entries import Settled, offsets_of, runs_of
 from app.broker.results import Extend, Nack, SettleAction, SettleResult
 from app.broker.topic_lookup import find_topic
 from app.broker.tracing.message_trace import MessageTrace

@@ -14,7 +14,7 @@ from app.broker.groups.groups import Groups
 from app.broker.leasing.retry_policy import Failure
 from app.broker.leasing.subscriptions import LeasedQueue, Subscription
 from app.broker.ports import Group
-from app.broker.progress.consumer_state import ParkedMessage
+from app.broker.progress.progress_entries import ParkedMessage
 from app.broker.topic_lookup import find_topic
 from app.domain.errors import CurlewError, GroupNotFound, MessageNotFound
 from app.domain.names import check_group

@@ -25,7 +25,7 @@ from app.broker.leasing.retry_policy import EXPIRED, LOST, Again, GivenUp, after
 from app.broker.leasing.subscriptions import Held, Known, LeasedQueue, Subscription
 from app.broker.message_copies import dead_letter, retry_copy
 from app.broker.ports import Group
-from app.broker.progress.consumer_state import Parked, ParkedMessage, Released, Settled, runs_of
+from app.broker.progress.progress_entries import Parked, ParkedMessage, Released, Settled, runs_of
 from app.broker.row_faults import is_of_message
 from app.broker.tracing.message_trace import MessageTrace
 from app.broker.tracing.trace_notes import TraceKind

@@ -17,7 +17,7 @@ from app.broker.filters.filters import parse_filter
 from app.broker.groups.consumption import Assignments
 from app.broker.groups.groups import Groups
 from app.broker.ports import Group, Topic
-from app.broker.progress.consumer_state import GroupSubscription
+from app.broker.progress.progress_entries import GroupSubscription
 from app.broker.topic_lookup import check_current, find_topic
 from app.domain.consumers.consumption import SubscriptionSource
 from app.domain.consumers.membership import Profile, TopicSubscription

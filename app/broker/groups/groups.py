@@ -21,8 +21,9 @@ from app.broker.leasing.subscriptions import LeasedQueue, Subscription
 from app.broker.lifecycle.lifecycle import Lifecycle
 from app.broker.lifecycle.name_room import NameRoom
 from app.broker.ports import Group, Topic
-from app.broker.progress.consumer_state import Key, Placed, QueueState, Skipped
 from app.broker.progress.offset_cache import OffsetCache
+from app.broker.progress.progress_entries import Key, Placed, Skipped
+from app.broker.progress.queue_state import QueueState
 from app.broker.read.start_offsets import start_offsets
 from app.broker.results import QueuePosition
 from app.broker.row_faults import RowFaults

@@ -18,7 +18,7 @@ from app.broker.leasing.leases import LeaseState
 from app.broker.leasing.subscriptions import LeasedQueue, Subscription
 from app.broker.message_copies import Origin, origin_of
 from app.broker.ports import Group
-from app.broker.progress.consumer_state import ParkedMessage
+from app.broker.progress.progress_entries import ParkedMessage
 from app.broker.tracing.message_trace import MessageTrace
 from app.broker.tracing.trace_notes import TraceKind
 from app.domain.consumers.consumption import Consumption

@@ -17,7 +17,7 @@ from app.broker.groups.groups import Groups
 from app.broker.journal.cold_reads import ColdReads
 from app.broker.leasing.subscriptions import LeasedQueue, Subscription
 from app.broker.ports import Metadata
-from app.broker.progress.consumer_state import QueueState
+from app.broker.progress.queue_state import QueueState
 from app.broker.topic_lookup import find_topic
 from app.domain.access.standing import Visible, every
 from app.domain.errors import GroupNotFound

@@ -20,9 +20,9 @@ from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.journal import Journal
 from app.broker.leasing.subscriptions import Held, Subscription
 from app.broker.ports import Group, Snapshot, Topic
-from app.broker.progress.consumer_state import (
+from app.broker.progress.consumer_state import ConsumerState
+from app.broker.progress.progress_entries import (
     Bound,
-    ConsumerState,
     ConsumptionSet,
     Delivered,
     Entry,
@@ -31,15 +31,14 @@ from app.broker.progress.consumer_state import (
     HandedOut,
     HeldTo,
     Key,
-    Move,
     Placed,
-    QueueState,
     Skipped,
     SubscriptionSet,
     Unsubscribed,
     delivered_runs,
     encode_entry,
 )
+from app.broker.progress.queue_state import Move, QueueState
 from app.domain.consumers.consumption import Consumption
 from app.domain.errors import CurlewError, DiskFull
 from app.domain.handles.receipt import RETRY_QUEUE_ID

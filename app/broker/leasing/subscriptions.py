@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 from app.broker.journal.append_future import AppendFuture
 from app.broker.leasing.leases import InFlight, Lease, LeaseTable
 from app.broker.leasing.ordering import KeyOrder, Turn
-from app.broker.progress.consumer_state import ParkedMessage, QueueState, offsets_of
+from app.broker.progress.progress_entries import ParkedMessage, offsets_of
+from app.broker.progress.queue_state import QueueState
 from app.broker.read.long_polls import WaitQueue
 from app.domain.handles.receipt import RETRY_QUEUE_ID, receipt_prefix
 from app.domain.limits import CONSUMERS_SHOWN_MAX

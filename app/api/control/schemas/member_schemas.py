@@ -14,7 +14,7 @@ from app.api.control.schemas.schemas import (
     RequestModel,
 )
 from app.broker.groups.members import GroupMembers, Heartbeat, MemberShare
-from app.broker.progress.consumer_state import GroupSubscription
+from app.broker.progress.progress_entries import GroupSubscription
 from app.domain.consumers.allocation import VIRTUAL_NODES
 from app.domain.consumers.consumption import SubscriptionSource
 from app.domain.consumers.membership import (

@@ -10,13 +10,8 @@ import pytest
 
 from app.broker.groups.members import Heartbeat, MemberShare
 from app.broker.groups.offset_admin import Committer
-from app.broker.progress.consumer_state import (
-    Bound,
-    ConsumerState,
-    ConsumptionSet,
-    Unsubscribed,
-    encode_entry,
-)
+from app.broker.progress.consumer_state import ConsumerState
+from app.broker.progress.progress_entries import Bound, ConsumptionSet, Unsubscribed, encode_entry
 from app.broker.results import Committed, Extend, QueuePosition, ReceiveRequest
 from app.domain.consumers.consumption import Consumption, ConsumptionEffectCode, ConsumptionState
 from app.domain.consumers.membership import Profile, TopicSubscription

@@ -11,7 +11,8 @@ from app.broker.leasing.epochs import LeaseIds
 from app.broker.leasing.leases import REMEMBERED_ACKS_MAX, InFlight, Lease, LeaseTable
 from app.broker.leasing.retry_policy import Failure
 from app.broker.leasing.subscriptions import LeasedQueue
-from app.broker.progress.consumer_state import ConsumerState, QueueState
+from app.broker.progress.consumer_state import ConsumerState
+from app.broker.progress.queue_state import QueueState
 
 State = Literal["leased", "failing", "moving", "delayed", "returned", "done"]
 OPEN = ("leased", "failing", "moving", "delayed")

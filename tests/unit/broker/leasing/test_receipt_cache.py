@@ -5,7 +5,7 @@ import pytest
 from app.broker.leasing.leases import InFlight, Lease
 from app.broker.leasing.receipt_cache import ReceiptCache
 from app.broker.leasing.subscriptions import LeasedQueue
-from app.broker.progress.consumer_state import QueueState
+from app.broker.progress.queue_state import QueueState
 from app.domain.errors import InvalidReceiptHandle
 from app.domain.handles.receipt import (
     ATTEMPT_MAX,

@@ -3,9 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.broker.progress.consumer_state import (
-    CHUNK_BYTES,
-    ConsumerState,
+from app.broker.progress.consumer_state import CHUNK_BYTES, ConsumerState
+from app.broker.progress.progress_entries import (
     Forgotten,
     HandedOut,
     Parked,

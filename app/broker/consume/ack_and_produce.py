@@ -82,7 +82,7 @@ class AckAndProduce:
                     "there is no handle to ack",
                     hint="sends go with acks; to send only, POST /v1/topics/{topic}/messages:batch",
                 )
-            self._sender.check_batch([send.item for send in sends])
+            self._sender.checks.check_batch([send.item for send in sends])
             looked = self._look_at(subscription, acks)
             if any(result.error is not None for result in looked.results):
                 return _refused(looked, [None] * len(sends))  # before topics are made
@@ -112,7 +112,7 @@ class AckAndProduce:
                 if isinstance(item, CurlewError):
                     raise item
                 topic, queue_id = await self._sender.place(topic_name, item.message, item.queue_id)
-                error = self._sender.check_item(topic, item)
+                error = self._sender.checks.check_item(topic, item)
                 if error is None:
                     due_ms = self._delayed.due_ms(item.due)
                     chosen.append(Chosen(topic, queue_id, item, due_ms))

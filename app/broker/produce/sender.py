@@ -8,58 +8,39 @@ nothing is taken back, and nobody says "not stored" about it. Event loop only.
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from app.broker.context import Context
-from app.broker.delays.delayed_sends import DELAYED_A_TURN, Delayed, DelayedSends, Waiting
+from app.broker.delays.delayed_sends import Delayed, DelayedSends
 from app.broker.journal.append_future import AppendFuture, with_outcome
 from app.broker.lifecycle.lifecycle import Lifecycle
 from app.broker.ports import Topic
-from app.broker.produce.batch_parts import (
-    SMALL_MESSAGES_MAX,
-    parts_of,
-    ranges_of,
-    weight_of,
-)
+from app.broker.produce.batch_appends import BatchAppends
+from app.broker.produce.batch_parts import SMALL_MESSAGES_MAX
+from app.broker.produce.entry_checks import EntryChecks, refuse_all
 from app.broker.produce.message_types import check_type, check_type_of_frame
 from app.broker.produce.one_way import OneWay
 from app.broker.produce.queue_choice import QueueChoice
 from app.broker.produce.send_deadlines import (
     Deadline,
-    is_safe_by,
-    refuse_unsafe,
     results_by,
     wait_with_place,
 )
-from app.broker.produce.send_steps import Chosen, SendStep, fill_in, made, step_of_frame
-from app.broker.produce.topic_admission import TopicAdmission, check_body, check_write_queue
+from app.broker.produce.send_steps import SendStep, step_of_frame
+from app.broker.produce.topic_admission import TopicAdmission, check_write_queue
 from app.broker.results import BatchItem, FrameResult, SendResult
 from app.broker.topic_lookup import check_queue, find_topic
 from app.domain.delays import Due
-from app.domain.errors import BatchTooLarge, CurlewError, InvalidRequest, TopicNotFound
+from app.domain.errors import CurlewError, TopicNotFound
 from app.domain.limits import MIB
 from app.domain.message import Message, check_message
 from app.domain.positions import FlushMode
 from app.runtime.direct import in_task
-from app.store import Appended
 from app.store.formats.frame.batch_frame import RequestFrame, parse_request, promised_count
-
-CHECKED_A_TURN_MAX: Final = 4_000
-"""Messages of a batch that one turn checks; weighed as for `TURN_MESSAGES_MAX`."""
 
 LARGE_FRAME_BYTES: Final = 8 * MIB
 LARGE_FRAME_MESSAGES: Final = 2_000
 """A larger frame is checked on a thread: 1 ms a MiB, and with keys up to 20 µs a message."""
-
-
-class _Part(NamedTuple):
-    """Messages of one queue that are being stored."""
-
-    queue_id: int
-    indexes: Sequence[int]
-    """Their places in the batch."""
-    appended: Appended
-    confirmation: AppendFuture
 
 
 class Sender:
@@ -73,6 +54,8 @@ class Sender:
         self._delayed = delayed
         self._lifecycle = lifecycle
         self._gate = context.gate
+        self.checks = EntryChecks(context.limits, delayed)
+        self._appends = BatchAppends(context.store, delayed)
         self._admit = TopicAdmission(context).admit
         self.one_way = OneWay()
         """The deadline of sends that nobody waits for."""
@@ -257,24 +240,24 @@ class Sender:
         self._gate.check_for_sends()
         try:
             topic = await self.find_or_create(topic_name)
-            self.check_batch(items)
+            self.checks.check_batch(items)
             if queue_id is not None:
                 check_write_queue(topic, queue_id)
         except CurlewError as error:
             with_outcome(error, "not_stored")
             raise
-        results = await self._check_items(topic, items)
+        results = await self.checks.errors_of(topic, items)
         chosen = self._choose_queues(topic, items, results, queue_id, spread)
         if strict and any(error is not None for error in results):
-            return _refuse_all(results)
+            return refuse_all(results)
         try:
             self.admit(topic, [items[at] for indexes in chosen.values() for at in indexes])
         except CurlewError as error:
             with_outcome(error, "not_stored")
             raise
         if strict:
-            return await self._append_together(topic, items, chosen, flush, deadline)
-        return await self._append_by_queue(topic, items, chosen, results, flush, deadline)
+            return await self._appends.together(topic, items, chosen, flush, deadline)
+        return await self._appends.by_queue(topic, items, chosen, results, flush, deadline)
 
     # --- choosing queues
 
@@ -322,10 +305,10 @@ class Sender:
         Raises when the batch or any entry of it is not valid; what the topic takes now is for
         `admit`, since it may be a repetition.
         """
-        self.check_batch(items)
+        self.checks.check_batch(items)
         if queue_id is not None:
             check_queue(topic, queue_id)
-        errors = await self._check_items(topic, items, is_fresh=False)
+        errors = await self.checks.errors_of(topic, items, is_fresh=False)
         for error in errors:
             if error is not None:
                 raise error
@@ -341,192 +324,6 @@ class Sender:
             for queue, indexes in chosen.items()
         }
 
-    async def _check_items(
-        self, topic: Topic, items: Sequence[BatchItem | CurlewError], *, is_fresh: bool = True
-    ) -> list[CurlewError | None]:
-        """What forbids each entry, if anything does; of a large batch in several turns."""
-        if len(items) <= SMALL_MESSAGES_MAX:
-            return [self.check_item(topic, item, is_fresh=is_fresh) for item in items]
-        errors: list[CurlewError | None] = []
-        weight = 0
-        for item in items:
-            weight += 1 if isinstance(item, CurlewError) else weight_of(item.message)
-            if weight > CHECKED_A_TURN_MAX:
-                weight = 0
-                await asyncio.sleep(0)
-            errors.append(self.check_item(topic, item, is_fresh=is_fresh))
-        return errors
-
-    def check_item(
-        self, topic: Topic, item: BatchItem | CurlewError, *, is_fresh: bool = True
-    ) -> CurlewError | None:
-        """What forbids this entry, if anything does."""
-        if isinstance(item, CurlewError):
-            return with_outcome(item, "not_stored")
-        try:
-            check_message(item.message, self._limits)
-            if item.due is not None or topic.is_guarded:
-                check_type(topic, item.message, is_delayed=item.due is not None)
-                self._delayed.due_ms(item.due)
-                if is_fresh:
-                    check_body(topic, len(item.message.body))
-            if item.queue_id is not None:
-                (check_write_queue if is_fresh else check_queue)(topic, item.queue_id)
-        except CurlewError as error:
-            return with_outcome(error, "not_stored")
-        return None
-
-    def check_batch(self, items: Sequence[BatchItem | CurlewError]) -> None:
-        """Raise `InvalidRequest` or `BatchTooLarge` by number and bytes."""
-        limits = self._limits
-        if not items:
-            raise InvalidRequest("the batch has no messages")
-        if len(items) > limits.batch_messages_max:
-            raise BatchTooLarge(
-                f"the batch has {len(items)} messages; at most {limits.batch_messages_max} are"
-                " taken",
-                fields={"limit": limits.batch_messages_max},
-            )
-        size = sum([len(item.message.body) for item in items if isinstance(item, BatchItem)])
-        if size > limits.batch_bytes_max:
-            raise BatchTooLarge(
-                f"the bodies have {size} bytes; at most {limits.batch_bytes_max} are taken",
-                fields={"limit_bytes": limits.batch_bytes_max},
-            )
-
-    # --- appending
-
-    async def _append_by_queue(
-        self,
-        topic: Topic,
-        items: Sequence[BatchItem | CurlewError],
-        chosen: dict[int, list[int]],
-        errors: list[CurlewError | None],
-        flush: FlushMode | None,
-        deadline: Deadline,
-    ) -> list[SendResult | CurlewError]:
-        """One append per queue, then one wait for each.
-
-        No await lies between the first append and the last, so they share one write; but a large
-        batch is appended in several turns of the loop, and others may come between its parts. When
-        one part of a queue is refused or fails, so is the rest of that queue: who repeats what was
-        not stored keeps the order.
-        """
-        results: list[SendResult | CurlewError | None] = list(errors)
-        pending: list[_Part] = []
-        refusals: dict[int, CurlewError] = {}
-        delayed = await self._append_delayed(topic, items, chosen, results, flush)
-        for queue_id, indexes, messages, begins_turn in parts_of(items, chosen):
-            if begins_turn:
-                await asyncio.sleep(0)
-            refusal = refusals.get(queue_id) or _failure_before(pending, queue_id)
-            if refusal is None:
-                confirmation = AppendFuture()
-                try:
-                    appended = self._store.append(
-                        topic.name,
-                        queue_id,
-                        messages,
-                        flush or topic.flush,
-                        confirmation.done,
-                        topic.generation,
-                    )
-                except CurlewError as error:
-                    refusal = with_outcome(error, "not_stored")
-                else:
-                    pending.append(_Part(queue_id, indexes, appended, confirmation))
-            if refusal is not None:
-                refusals[queue_id] = refusal
-                _fill(results, indexes, refusal)
-        for part in pending:
-            await _fill_confirmed(results, topic.name, part, deadline)
-        for waiting in delayed:
-            if len(delayed) > 1:
-                await asyncio.sleep(0)
-            await _fill_delayed(results, *waiting, deadline)
-        return [result for result in results if result is not None]
-
-    async def _append_together(
-        self,
-        topic: Topic,
-        items: Sequence[BatchItem | CurlewError],
-        chosen: dict[int, list[int]],
-        flush: FlushMode | None,
-        deadline: Deadline,
-    ) -> list[SendResult | CurlewError]:
-        """A strict batch as one step: all is stored or nothing, also in a crash. It is appended in
-        one turn; the step of a large one is made before on a thread."""
-        queues = {index: queue_id for queue_id, indexes in chosen.items() for index in indexes}
-        due_ms = self._delayed.due_ms
-
-        def made_step() -> SendStep:
-            sent = [
-                Chosen(topic, queues[index], item, due_ms(item.due))
-                for index, item in enumerate(items)
-                if isinstance(item, BatchItem)
-            ]
-            return SendStep(self._delayed, sent)
-
-        try:
-            step = await made(made_step, len(items))
-            step.check()
-            done = step.confirmation.done
-            mode = flush or topic.flush
-            step.appended = self._store.append_step(step.parts, mode, done, is_send=True)
-        except CurlewError as error:
-            return [with_outcome(error, "not_stored")] * len(items)
-        try:
-            return list(await results_by(step, deadline))
-        except CurlewError as error:
-            return [error] * len(items)
-
-    async def _append_delayed(
-        self,
-        topic: Topic,
-        items: Sequence[BatchItem | CurlewError],
-        chosen: dict[int, list[int]],
-        results: list[SendResult | CurlewError | None],
-        flush: FlushMode | None,
-    ) -> list[tuple[list[int], Waiting]]:
-        """Take those that are for later out of `chosen` and append them where they wait; of a
-        large batch in several turns."""
-        later, sent = self._take_later(items, chosen)
-        pending: list[tuple[list[int], Waiting]] = []
-        for first, end in ranges_of([each.message for each in sent], DELAYED_A_TURN):
-            indexes = later[first:end]
-            if first:
-                await asyncio.sleep(0)
-            try:
-                waiting = self._delayed.append(topic, sent[first:end], flush)
-            except CurlewError as error:
-                _fill(results, indexes, with_outcome(error, "not_stored"))
-            else:
-                pending.append((indexes, waiting))
-        return pending
-
-    def _take_later(
-        self, items: Sequence[BatchItem | CurlewError], chosen: dict[int, list[int]]
-    ) -> tuple[list[int], list[Delayed]]:
-        """Take the places of those that are for later out of `chosen`; and what is delayed."""
-        later: list[int] = []
-        sent: list[Delayed] = []
-        for queue_id, indexes in chosen.items():
-            for index in indexes:
-                item = items[index]
-                if isinstance(item, BatchItem) and item.due is not None:
-                    due_ms = self._delayed.due_ms(item.due)
-                    if due_ms is not None:
-                        later.append(index)
-                        sent.append(Delayed(item.message, queue_id, due_ms))
-        if not later:
-            return later, sent
-        waits = frozenset(later)
-        for queue_id, indexes in list(chosen.items()):
-            chosen[queue_id] = [index for index in indexes if index not in waits]
-            if not chosen[queue_id]:
-                del chosen[queue_id]
-        return later, sent
-
     async def find_or_create(self, name: str) -> Topic:
         """The topic; made where the configuration allows it, else `TopicNotFound`."""
         try:
@@ -536,58 +333,3 @@ class Sender:
                 raise
         await in_task()  # which drivers of databases need
         return await self._lifecycle.ensure_topic(name)
-
-
-def _failure_before(pending: Sequence[_Part], queue_id: int) -> CurlewError | None:
-    """Why the part before in the same queue has failed; None: it has not, or is the first."""
-    if not pending or pending[-1].queue_id != queue_id:
-        return None
-    return pending[-1].confirmation.error
-
-
-def _fill(
-    results: list[SendResult | CurlewError | None], indexes: Sequence[int], error: CurlewError
-) -> None:
-    for index in indexes:
-        results[index] = error
-
-
-async def _fill_confirmed(
-    results: list[SendResult | CurlewError | None],
-    topic: str,
-    part: _Part,
-    deadline: Deadline,
-) -> None:
-    queue_id, indexes, appended, confirmation = part
-    try:
-        is_safe = await is_safe_by(deadline, confirmation, len(indexes))
-    except CurlewError as error:
-        _fill(results, indexes, error)
-        return
-    await fill_in(results, topic, queue_id, indexes, appended)
-    if not is_safe:
-        await refuse_unsafe(results, indexes)
-
-
-async def _fill_delayed(
-    results: list[SendResult | CurlewError | None],
-    indexes: Sequence[int],
-    waiting: Waiting,
-    deadline: Deadline,
-) -> None:
-    try:
-        for index, result in zip(indexes, await results_by(waiting, deadline), strict=True):
-            results[index] = result
-    except CurlewError as error:
-        _fill(results, indexes, error)
-
-
-def _refuse_all(errors: Sequence[CurlewError | None]) -> list[SendResult | CurlewError]:
-    """Results of a strict batch with a bad entry: nothing was stored, each entry says why."""
-    first_bad = next(index for index, error in enumerate(errors) if error is not None)
-    refused = InvalidRequest(
-        f"not stored, because entry {first_bad} of this batch is not valid and the batch is strict",
-        hint="mend that entry, or send without handling=strict",
-        outcome="not_stored",
-    )
-    return [error or refused for error in errors]

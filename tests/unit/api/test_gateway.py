@@ -10,7 +10,10 @@ from app.api.app_factory import build_api
 from app.api.control.control_plane import build_control_plane
 from app.api.control.dependencies import Services
 from app.api.dataplane.router import Router
-from app.api.dataplane.routes import ACK_RECEIPT, PULL_MESSAGES, SEND_MESSAGE, STREAM_GROUP
+from app.api.dataplane.routes.lease_operations import STREAM_GROUP
+from app.api.dataplane.routes.read_operations import PULL_MESSAGES
+from app.api.dataplane.routes.send_operations import SEND_MESSAGE
+from app.api.dataplane.routes.settle_operations import ACK_RECEIPT
 from app.api.gateway import Gateway
 from app.api.http.request_context import Receive, RequestContext, Scope, Send, batch_too_large
 from app.api.telemetry.request_metrics import RequestMetrics

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Sees that the programs which the tests drive are on this machine: Java, Chromium, PostgreSQL,
-# strace, Node.js with npm, faketime, OpenSSL, and what makes file systems.
+# strace, Node.js with npm, faketime, OpenSSL, promtool, and what makes file systems.
 # Where this is root on a Debian, missing packages are installed; elsewhere they are named.
 set -eu
 
@@ -10,6 +10,7 @@ command -v strace >/dev/null || missing="$missing strace"
 command -v node >/dev/null || missing="$missing nodejs"
 command -v npm >/dev/null || missing="$missing npm"
 command -v faketime >/dev/null || missing="$missing faketime"
+command -v promtool >/dev/null || missing="$missing prometheus"
 command -v openssl >/dev/null || missing="$missing openssl"
 command -v mkfs.xfs >/dev/null || missing="$missing xfsprogs"
 command -v mkfs.ext4 >/dev/null || missing="$missing e2fsprogs"
@@ -22,9 +23,13 @@ if [ -n "$missing" ]; then
         exit 1
     fi
     echo "installing$missing"
-    # The tests start servers of their own; the package must not start one on the usual port.
+    # The tests start servers of their own; the packages must not start one on the usual port.
     mkdir -p /etc/postgresql-common/createcluster.d
     echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.d/curlew-tests.conf
+    if ! command -v promtool >/dev/null; then
+        mkdir -p /etc/systemd/system
+        ln -sf /dev/null /etc/systemd/system/prometheus.service
+    fi
     export DEBIAN_FRONTEND=noninteractive
     apt-get update -qq
     # shellcheck disable=SC2086 # a list of words

@@ -14,16 +14,34 @@ from pathlib import Path
 import unasync
 
 SOURCE = Path(__file__).parent / "src" / "curlew_client"
-MADE = ("admin.py", "pool.py", "requesting.py", "sending.py", "transactions.py")
+ROOMS = (
+    *("access", "admin", "asking", "clients", "dead_letters", "delayed", "groups", "messages"),
+    *("offsets", "service", "topics", "transactions"),
+)
+MADE = (
+    *("pool.py", "requesting.py", "sending.py", "transactions.py"),
+    *("admin/__init__.py", *(f"admin/{room}.py" for room in ROOMS)),
+)
 NOTE = "# Made from aio/{name} by make_blocking.py. Change that, and run it.\n"
 RENAMED = {
+    "AsyncAccess": "Access",
     "AsyncAdmin": "Admin",
+    "AsyncAsking": "Asking",
     "AsyncClient": "Client",
+    "AsyncClients": "Clients",
     "AsyncConnection": "BlockingConnection",
+    "AsyncDeadLetters": "DeadLetters",
+    "AsyncDelayed": "Delayed",
+    "AsyncGroups": "Groups",
+    "AsyncMessages": "Messages",
+    "AsyncOffsets": "Offsets",
     "AsyncPool": "BlockingPool",
     "AsyncSender": "BlockingSender",
+    "AsyncService": "Service",
     "AsyncSlots": "BlockingSlots",
+    "AsyncTopics": "Topics",
     "AsyncTransaction": "Transaction",
+    "AsyncTransactions": "Transactions",
     "aclose": "close",
     "aio": "blocking",
 }

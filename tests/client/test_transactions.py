@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from typing import Any
 
 import pytest
 from curlew_client import (
@@ -15,6 +14,7 @@ from curlew_client import (
     Worker,
 )
 from curlew_client.consuming.checks import verdict_of
+from curlew_client.documents.topics import Topic
 from curlew_client.errors import NoReply, TopicNotFound
 from curlew_client.testing import TestNode, node_command
 
@@ -26,7 +26,7 @@ DECIDED = answered(200, {"transaction_id": "T1", "state": "COMMITTED"})
 
 
 def texts(curlew: Client, topic: str) -> list[str]:
-    return [each["text"] for each in curlew.admin.messages(topic)]
+    return [each["text"] for each in curlew.admin.browse_messages(topic)["messages"]]
 
 
 def failing(curlew: Client, topic: str) -> None:
@@ -42,7 +42,7 @@ def test_leaving_well_commits_and_an_exception_rolls_back(curlew: Client) -> Non
         assert texts(curlew, "tx-blocks") == []
         with pytest.raises(ValueError, match="sent already"):
             tx.send("twice")
-    (shown,) = curlew.admin.messages("tx-blocks")
+    (shown,) = curlew.admin.browse_messages("tx-blocks")["messages"]
     known = {"text": "paid", "tag": "t", "unique_id": "u-1", "flag": 7}
     assert {**shown, **known} == shown
     with pytest.raises(OSError, match="the database is gone"):
@@ -63,7 +63,9 @@ def test_a_transaction_with_asyncio(curlew_node: TestNode, curlew: Client) -> No
             await tx.send({"id": 1})
 
     asyncio.run(pay())
-    assert [each["body"] for each in curlew.admin.messages("tx-async")] == [{"id": 1}]
+    assert [each["body"] for each in curlew.admin.browse_messages("tx-async")["messages"]] == [
+        {"id": 1}
+    ]
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -125,37 +127,37 @@ def failing_with(curlew: Client, error: Exception) -> None:
 def test_the_control_plane(curlew: Client) -> None:
     admin = curlew.admin
     made = admin.put_topic("admin-topic", queues=2, flush="async")
-    assert (made["queues"], admin.topic("admin-topic")["flush"]) == (2, "async")
-    assert "admin-topic" in [each["name"] for each in admin.topics(prefix="admin-")]
+    assert (made["queues"], admin.get_topic("admin-topic")["flush"]) == (2, "async")
+    assert "admin-topic" in [each["name"] for each in admin.list_topics(prefix="admin-")]
     admin.put_group("admin-group", max_attempts=1)
     curlew.send_batch("admin-topic", [Message("a"), Message("b")], queue_id=0)
     (message, _) = curlew.receive_batch("admin-topic", group="admin-group", wait="5s")
     message.dead_letter("no")
-    (letter,) = admin.dead_letters("admin-group")
+    (letter,) = admin.list_dead_letters("admin-group")["messages"]
     assert letter["reason"] == "no"
-    assert admin.redrive("admin-group", all=True, dry_run=True)["matched"] == 1
-    assert admin.purge("admin-group", all=True)["removed"] == 1
-    assert admin.pause("admin-group")["paused"]
-    assert not admin.resume("admin-group")["paused"]
-    admin.reset_offsets("admin-group", "admin-topic", to="latest")
-    assert admin.lag("admin-group")["ready"] == 0
-    assert "admin-group" in [each["name"] for each in admin.groups()]
-    assert admin.group("admin-group")["max_attempts"] == 1
-    assert admin.topic_stats("admin-topic")["depth"] == 2
-    assert admin.limits()
-    assert admin.readiness()
+    assert admin.plan_redrive("admin-group", all=True)["matched"] == 1
+    assert admin.purge_dead_letters("admin-group", all=True)["removed"] == 1
+    assert admin.pause_group("admin-group")["paused"]
+    assert not admin.resume_group("admin-group")["paused"]
+    admin.reset_group_offsets("admin-group", "admin-topic", to="latest")
+    assert admin.get_lag("admin-group")["ready"] == 0
+    assert "admin-group" in [each["name"] for each in admin.list_groups()]
+    assert admin.get_group("admin-group")["max_attempts"] == 1
+    assert admin.get_topic_stats("admin-topic")["depth"] == 2
+    assert admin.get_limits()
+    assert admin.get_readiness()
     assert admin.delete_topic("admin-topic", dry_run=True)["dry_run"]
     admin.delete_group("admin-group")
     admin.delete_topic("admin-topic")
     with pytest.raises(TopicNotFound):
-        admin.topic("admin-topic")
+        admin.get_topic("admin-topic")
 
 
 def test_the_control_plane_with_asyncio(curlew_node: TestNode) -> None:
-    async def work() -> list[dict[str, Any]]:
+    async def work() -> list[Topic]:
         async with AsyncClient(curlew_node.url) as client:
             await client.admin.put_topic("admin-async", queues=1)
-            return await client.admin.topics("admin-async")
+            return await client.admin.list_topics(prefix="admin-async")
 
     assert [each["name"] for each in asyncio.run(work())] == ["admin-async"]
 
@@ -177,7 +179,9 @@ def test_batches_carry_ids_and_flags(curlew: Client) -> None:
     curlew.admin.put_topic("ids", queues=1)
     curlew.send_batch("ids", [Message("framed", unique_id="u-1", flag=-5)])
     curlew.send_batch("ids", [Message("keyed", unique_id="u-2", flag=6, sharding_key="k")])
-    shown = {each["unique_id"]: each["flag"] for each in curlew.admin.messages("ids")}
+    shown = {
+        each["unique_id"]: each["flag"] for each in curlew.admin.browse_messages("ids")["messages"]
+    }
     assert shown == {"u-1": -5, "u-2": 6}
     for wrong in ({"unique_id": "a b"}, {"flag": 2**31}):
         with pytest.raises(ValueError, match=r"unique_id is|flag is"):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self
 
-from curlew_client.aio.admin import AsyncAdmin
+from curlew_client.aio.admin.admin import AsyncAdmin
 from curlew_client.aio.requesting import answer, ask
 from curlew_client.aio.transactions import AsyncTransaction
 from curlew_client.assigned.options import Start

@@ -13,7 +13,7 @@ from typing import Any, Self
 from curlew_client.assigned.options import Start
 from curlew_client.assigned.pull_consumer import PullConsumer
 from curlew_client.async_client import batch_results
-from curlew_client.blocking.admin import Admin
+from curlew_client.blocking.admin.admin import Admin
 from curlew_client.blocking.pool import BlockingPool
 from curlew_client.blocking.requesting import answer, ask
 from curlew_client.blocking.sending import BlockingSender

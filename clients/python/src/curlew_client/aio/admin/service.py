@@ -1,0 +1,120 @@
+"""The node, its configuration, namespaces and operations."""
+
+from curlew_client.aio.admin.asking import AsyncAsking
+from curlew_client.documents.service import (
+    Cancel,
+    Config,
+    ConfigChange,
+    ErrorCodeList,
+    Namespace,
+    NamespaceAnswer,
+    NodeList,
+    Operation,
+    OperationList,
+    Readiness,
+)
+from curlew_client.wire.http1 import path_part as part
+
+
+class AsyncService(AsyncAsking):
+    """The node, its configuration, namespaces and operations."""
+
+    async def list_error_codes(self) -> ErrorCodeList:
+        """Every code that a problem document may carry."""
+        return await self._ask(ErrorCodeList, "GET", "/v1/error-codes")
+
+    async def list_namespaces(self, *, prefix: str | None = None) -> list[Namespace]:
+        """List namespaces."""
+        return await self._all(Namespace, "/v1/namespaces", "namespaces", prefix=prefix)
+
+    async def list_nodes(self) -> NodeList:
+        """The nodes of the cluster."""
+        return await self._ask(NodeList, "GET", "/v1/nodes")
+
+    async def list_operations(self) -> OperationList:
+        """List operations."""
+        return await self._ask(OperationList, "GET", "/v1/operations")
+
+    async def get_readiness(self) -> Readiness:
+        """Whether the node takes requests."""
+        return await self._ask(Readiness, "GET", "/readyz")
+
+    async def get_limits(self) -> dict[str, int]:
+        """The bounds of this node, by name."""
+        return await self._ask(dict, "GET", "/v1/limits")
+
+    async def get_config(self) -> Config:
+        """Every setting of this node."""
+        return await self._ask(Config, "GET", "/v1/config")
+
+    async def get_namespace(self, namespace: str) -> Namespace:
+        """Read a namespace."""
+        return await self._ask(Namespace, "GET", f"/v1/namespaces/{part(namespace)}")
+
+    async def get_operation(self, operation_id: str) -> Operation:
+        """How far an operation is."""
+        return await self._ask(Operation, "GET", f"/v1/operations/{part(operation_id)}")
+
+    async def put_namespace(
+        self,
+        namespace: str,
+        *,
+        dry_run: bool = False,
+        if_match: str | None = None,
+        if_none_match: str | None = None,
+    ) -> NamespaceAnswer:
+        """Make a namespace."""
+        return await self._ask(
+            NamespaceAnswer,
+            "PUT",
+            f"/v1/namespaces/{part(namespace)}",
+            params={"dry_run": dry_run},
+            if_match=if_match,
+            if_none_match=if_none_match,
+        )
+
+    async def patch_config(
+        self,
+        *,
+        dry_run: bool = False,
+        if_match: str | None = None,
+        if_none_match: str | None = None,
+        **settings: str | int | bool | None,
+    ) -> ConfigChange:
+        """Change settings while nodes run."""
+        return await self._ask(
+            ConfigChange,
+            "PATCH",
+            "/v1/config",
+            params={"dry_run": dry_run},
+            json=settings,
+            if_match=if_match,
+            if_none_match=if_none_match,
+        )
+
+    async def delete_namespace(
+        self,
+        namespace: str,
+        *,
+        dry_run: bool = False,
+        if_match: str | None = None,
+        if_none_match: str | None = None,
+    ) -> NamespaceAnswer:
+        """Delete a namespace."""
+        return await self._ask(
+            NamespaceAnswer,
+            "DELETE",
+            f"/v1/namespaces/{part(namespace)}",
+            params={"dry_run": dry_run},
+            if_match=if_match,
+            if_none_match=if_none_match,
+        )
+
+    async def cancel_operation(self, operation_id: str, *, dry_run: bool = False) -> Cancel:
+        """Stop an operation."""
+        return await self._ask(
+            Cancel,
+            "POST",
+            f"/v1/operations/{part(operation_id)}:cancel",
+            params={"dry_run": dry_run},
+        )

@@ -1,0 +1,35 @@
+# Made from aio/admin/clients.py by make_blocking.py. Change that, and run it.
+"""Who consumes and who produces."""
+
+from curlew_client.blocking.admin.asking import Asking
+from curlew_client.documents.clients import (
+    Client,
+    Consumer,
+    Producer,
+    SequencedProducer,
+)
+from curlew_client.wire.http1 import path_part as part
+
+
+class Clients(Asking):
+    """Who consumes and who produces."""
+
+    def list_group_clients(self, group: str, *, prefix: str | None = None) -> list[Consumer]:
+        """Who consumes in a group."""
+        return self._all(Consumer, f"/v1/groups/{part(group)}/clients", "clients", prefix=prefix)
+
+    def list_topic_producers(self, topic: str, *, prefix: str | None = None) -> list[Producer]:
+        """Who produces to a topic."""
+        return self._all(Producer, f"/v1/topics/{part(topic)}/producers", "clients", prefix=prefix)
+
+    def get_client(self, client_id: str) -> Client:
+        """What a client consumes and produces."""
+        return self._ask(Client, "GET", f"/v1/clients/{part(client_id)}")
+
+    def get_producer(self, producer: str) -> SequencedProducer:
+        """What is known of a producer."""
+        return self._ask(SequencedProducer, "GET", f"/v1/producers/{part(producer)}")
+
+    def delete_producer(self, producer: str) -> None:
+        """Forget a producer and all whose ids begin with it."""
+        self.request("DELETE", f"/v1/producers/{part(producer)}")

@@ -1,0 +1,121 @@
+# Made from aio/admin/service.py by make_blocking.py. Change that, and run it.
+"""The node, its configuration, namespaces and operations."""
+
+from curlew_client.blocking.admin.asking import Asking
+from curlew_client.documents.service import (
+    Cancel,
+    Config,
+    ConfigChange,
+    ErrorCodeList,
+    Namespace,
+    NamespaceAnswer,
+    NodeList,
+    Operation,
+    OperationList,
+    Readiness,
+)
+from curlew_client.wire.http1 import path_part as part
+
+
+class Service(Asking):
+    """The node, its configuration, namespaces and operations."""
+
+    def list_error_codes(self) -> ErrorCodeList:
+        """Every code that a problem document may carry."""
+        return self._ask(ErrorCodeList, "GET", "/v1/error-codes")
+
+    def list_namespaces(self, *, prefix: str | None = None) -> list[Namespace]:
+        """List namespaces."""
+        return self._all(Namespace, "/v1/namespaces", "namespaces", prefix=prefix)
+
+    def list_nodes(self) -> NodeList:
+        """The nodes of the cluster."""
+        return self._ask(NodeList, "GET", "/v1/nodes")
+
+    def list_operations(self) -> OperationList:
+        """List operations."""
+        return self._ask(OperationList, "GET", "/v1/operations")
+
+    def get_readiness(self) -> Readiness:
+        """Whether the node takes requests."""
+        return self._ask(Readiness, "GET", "/readyz")
+
+    def get_limits(self) -> dict[str, int]:
+        """The bounds of this node, by name."""
+        return self._ask(dict, "GET", "/v1/limits")
+
+    def get_config(self) -> Config:
+        """Every setting of this node."""
+        return self._ask(Config, "GET", "/v1/config")
+
+    def get_namespace(self, namespace: str) -> Namespace:
+        """Read a namespace."""
+        return self._ask(Namespace, "GET", f"/v1/namespaces/{part(namespace)}")
+
+    def get_operation(self, operation_id: str) -> Operation:
+        """How far an operation is."""
+        return self._ask(Operation, "GET", f"/v1/operations/{part(operation_id)}")
+
+    def put_namespace(
+        self,
+        namespace: str,
+        *,
+        dry_run: bool = False,
+        if_match: str | None = None,
+        if_none_match: str | None = None,
+    ) -> NamespaceAnswer:
+        """Make a namespace."""
+        return self._ask(
+            NamespaceAnswer,
+            "PUT",
+            f"/v1/namespaces/{part(namespace)}",
+            params={"dry_run": dry_run},
+            if_match=if_match,
+            if_none_match=if_none_match,
+        )
+
+    def patch_config(
+        self,
+        *,
+        dry_run: bool = False,
+        if_match: str | None = None,
+        if_none_match: str | None = None,
+        **settings: str | int | bool | None,
+    ) -> ConfigChange:
+        """Change settings while nodes run."""
+        return self._ask(
+            ConfigChange,
+            "PATCH",
+            "/v1/config",
+            params={"dry_run": dry_run},
+            json=settings,
+            if_match=if_match,
+            if_none_match=if_none_match,
+        )
+
+    def delete_namespace(
+        self,
+        namespace: str,
+        *,
+        dry_run: bool = False,
+        if_match: str | None = None,
+        if_none_match: str | None = None,
+    ) -> NamespaceAnswer:
+        """Delete a namespace."""
+        return self._ask(
+            NamespaceAnswer,
+            "DELETE",
+            f"/v1/namespaces/{part(namespace)}",
+            params={"dry_run": dry_run},
+            if_match=if_match,
+            if_none_match=if_none_match,
+        )
+
+    def cancel_operation(self, operation_id: str, *, dry_run: bool = False) -> Cancel:
+        """Stop an operation."""
+        return self._ask(
+            Cancel,
+            "POST",
+            f"/v1/operations/{part(operation_id)}:cancel",
+            params={"dry_run": dry_run},
+        )

@@ -1,0 +1,152 @@
+"""What the node says about the node, its configuration, namespaces and operations."""
+
+from typing import Any, Literal, TypedDict
+
+ConditionCode = Literal[
+    "STARTING",
+    "SHUTTING_DOWN",
+    "STORE_FAILED",
+    "DISK_FULL",
+    "SYSTEM_BUSY",
+    "STORE_DAMAGED",
+    "CLOCK_BEHIND",
+    "CLOCK_AHEAD",
+    "METADATA_UNAVAILABLE",
+    "POLICY_REGRESSED",
+    "POLICY_TOO_OLD",
+    "TIMERS_NOT_READY",
+    "DELIVERY_FAILING",
+    "SERVICE_FAILING",
+]
+
+
+class Condition(TypedDict):
+    """One thing that is the matter, and what to do about it."""
+
+    code: ConditionCode
+    detail: str
+    hint: str
+
+
+class Readiness(TypedDict):
+    """Whether the node takes requests, and why not."""
+
+    status: Literal["ready", "not_ready"]
+    reasons: list[Condition]
+    degraded: list[Condition]
+
+
+class Setting(TypedDict):
+    """One setting. Its name is that in the file, without `limit_` in the table `[limits]`;
+    in capitals behind `CURLEW_` it is that in the environment."""
+
+    name: str
+    value: Any
+    default: Any
+    unit: str | None
+    source: Literal["default", "stored", "environment", "file", "flag"]
+    changeable: bool
+    restart: bool
+
+
+class Config(TypedDict):
+    """All settings of a node, by name."""
+
+    settings: list[Setting]
+    version: int
+
+
+class ConfigChange(TypedDict):
+    """All settings after a change; with `dry_run`, as they would be."""
+
+    settings: list[Setting]
+    version: int
+    dry_run: bool
+    changed: dict[str, list[Any]]
+    overruled: list[str]
+
+
+class ErrorCode(TypedDict):
+    """A code that problem documents may carry."""
+
+    code: str
+    status: int
+    title: str
+    retryable: bool
+    description: str
+
+
+class ErrorCodeList(TypedDict):
+    """All codes, by name."""
+
+    error_codes: list[ErrorCode]
+
+
+OperationState = Literal["running", "succeeded", "failed", "cancelled"]
+
+
+class Operation(TypedDict):
+    """One operation. `total` is an estimate while it runs; `skipped` could not be done."""
+
+    operation_id: str
+    kind: str
+    state: OperationState
+    total: int
+    done: int
+    skipped: int
+    started_ms: int
+    ended_ms: int | None
+    problem: str | None
+    namespace: str
+
+
+class Namespace(TypedDict):
+    """A namespace. `version` is also its ETag."""
+
+    namespace: str
+    topics: int
+    groups: int
+    created_ms: int
+    version: int
+
+
+class NamespaceList(TypedDict):
+    """One page of namespaces, by name; the default one, which has no name, is not among
+    them."""
+
+    namespaces: list[Namespace]
+    next_page_token: str | None
+
+
+class NamespaceAnswer(Namespace):
+    """A namespace after a change; with `dry_run`, as it would be."""
+
+    dry_run: bool
+
+
+class Node(TypedDict):
+    """A node as it registered itself; `seen_ms` is its last sign of life."""
+
+    node_id: str
+    address: str
+    store_id: str
+    started_ms: int
+    seen_ms: int
+
+
+class NodeList(TypedDict):
+    """All nodes that ever registered."""
+
+    nodes: list[Node]
+
+
+class OperationList(TypedDict):
+    """The operations that this node remembers, the newest first."""
+
+    operations: list[Operation]
+
+
+class Cancel(Operation):
+    """An operation that was asked to stop, or would be."""
+
+    dry_run: bool

@@ -7,10 +7,10 @@ import stat
 from pathlib import Path
 
 import pytest
-from flights import report
 from flights.__main__ import main
 from flights.dataset import Delays, Group, delays_of, envelopes, load_flights
 from flights.java import JavaMissing, java_version, require_java
+from flights.page import report
 from flights.progress import Progress
 
 

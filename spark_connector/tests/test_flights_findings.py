@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from flights.chart import svg_of
 from flights.dataset import Delays, Group, load_flights
-from flights.findings import Findings, write_page
-from flights.joining import COLUMNS, airports_table, differing_rows, joined_directly
-from flights.weeks import WEEK_MS, Departures, Week, weeks_of
+from flights.page.chart import svg_of
+from flights.page.findings import Findings, write_page
+from flights.streams.joining import COLUMNS, airports_table, differing_rows, joined_directly
+from flights.streams.weeks import WEEK_MS, Departures, Week, weeks_of
 
 
 @pytest.fixture(scope="module")

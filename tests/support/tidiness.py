@@ -16,7 +16,10 @@ FUNCTION_LINES_MAX: Final = 70
 FOLDER_MODULES_MAX: Final = 12
 """Modules side by side in a folder, `__init__` and `conftest` not counted."""
 
-DIVIDED: Final = ("app/", "benchmarks/", "tests/")
+DIVIDED: Final = (
+    *("app/", "benchmarks/", "clients/", "tests/"),
+    *("spark_connector/examples/", "spark_connector/src/"),
+)
 """Where folders are held to that."""
 
 EMPTY_NAMES: Final = frozenset(

@@ -22,12 +22,12 @@ import pyarrow as pa
 
 from flights.dataset import delays_of, envelopes, load_flights
 from flights.failures import Missing, StageFailed
-from flights.findings import Findings, write_page
 from flights.java import require_java
-from flights.killing import join_through_kills
-from flights.node import OwnNode, started_node
+from flights.nodes.killing import join_through_kills
+from flights.nodes.node import OwnNode, started_node
+from flights.nodes.service import Service, ServiceError
+from flights.page.findings import Findings, write_page
 from flights.progress import Progress
-from flights.service import Service, ServiceError
 
 QUEUES: Final = 4
 BATCH: Final = 1_000
@@ -147,9 +147,9 @@ def _stream(endpoint: str, topic: str, flights: pa.Table, folder: Path) -> Findi
     # Without pandas, which nothing here uses, there would be no such warning from Spark.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     # These load Spark, which is not needed before.
-    from flights.joining import differing_rows, joined_directly, read_again
-    from flights.streaming import spark_session, streamed_delays
-    from flights.weeks import streamed_weeks, weeks_of
+    from flights.streams.joining import differing_rows, joined_directly, read_again
+    from flights.streams.streaming import spark_session, streamed_delays
+    from flights.streams.weeks import streamed_weeks, weeks_of
 
     messages = len(flights)
     print("starting Spark", file=sys.stderr)

@@ -1,8 +1,8 @@
 """A driver of its own: joins the stream of flights with the airports and writes the result back.
 
-`python -m flights.joining ENDPOINT TOPIC TARGET FOLDER MESSAGES` ends when what the topic holds is
-written. It may be killed at any moment and started again: the checkpoint says which batch was at
-work, and the sink stores of a repeated batch only what is missing.
+`python -m flights.streams.joining ENDPOINT TOPIC TARGET FOLDER MESSAGES` ends when what the topic
+holds is written. It may be killed at any moment and started again: the checkpoint says which batch
+was at work, and the sink stores of a repeated batch only what is missing.
 """
 
 import sys
@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
 from flights.dataset import data_file
-from flights.streaming import flights_of, follow, spark_session
+from flights.streams.streaming import flights_of, follow, spark_session
 
 COLUMNS: Final = ("carrier", "flight", "tailnum", "origin", "dest", "airport", "zone", "time_hour")
 _JOINED: Final = (

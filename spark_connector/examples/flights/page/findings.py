@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from flights import report
 from flights.dataset import Delays, Group
+from flights.page import report
 
 if TYPE_CHECKING:
-    from flights.weeks import Departures, Week
+    from flights.streams.weeks import Departures, Week
 
 _LINES_SHOWN: Final = 12
 
@@ -68,7 +68,7 @@ class Findings:
 
 def write_page(page: Path, findings: Findings, flights: int) -> None:
     """The page, and the chart beside it."""
-    from flights.chart import svg_of
+    from flights.page.chart import svg_of
 
     chart = page.with_suffix(".svg")
     chart.write_text(svg_of(findings.weeks), "utf-8")

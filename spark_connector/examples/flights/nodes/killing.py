@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from flights.failures import StageFailed
-from flights.service import Service, ServiceError
-from flights.streaming import batch_size
+from flights.nodes.service import Service, ServiceError
+from flights.streams.streaming import batch_size
 
 _LOOK_S: Final = 0.005
 _DEADLINE_S: Final = 600
@@ -33,7 +33,7 @@ class Driver:
         self._log = log
         with log.open("ab") as file:
             self._process = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-m", "flights.joining", *arguments],
+                [sys.executable, "-W", "ignore", "-m", "flights.streams.joining", *arguments],
                 stdout=file,
                 stderr=file,
                 start_new_session=True,

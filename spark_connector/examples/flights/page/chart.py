@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from flights.weeks import Departures, Week
+from flights.streams.weeks import Departures, Week
 
 _WIDTH, _HEIGHT = 760, 320
 _LEFT, _TOP, _RIGHT, _BOTTOM = 44, 34, 16, 30

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from flights.failures import StageFailed
-from flights.service import Service
+from flights.nodes.service import Service
 
 _START_S: Final = 60
 _STOP_S: Final = 30

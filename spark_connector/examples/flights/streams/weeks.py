@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 
-from flights.streaming import StreamFailed, flights_of, follow
+from flights.streams.streaming import StreamFailed, flights_of, follow
 
 WATERMARK: Final = "60 days"
 WEEK_MS: Final = 7 * 86_400_000

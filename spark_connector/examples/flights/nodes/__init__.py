@@ -1,0 +1,1 @@
+"""The node of the demo: started, asked, killed."""

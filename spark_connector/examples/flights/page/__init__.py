@@ -1,0 +1,1 @@
+"""The page and the picture of what the demo found."""

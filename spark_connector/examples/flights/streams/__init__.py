@@ -1,0 +1,1 @@
+"""Streams of Spark over the flights: counts, windows, the join."""

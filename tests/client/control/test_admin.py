@@ -17,7 +17,7 @@ from curlew_client.errors import ServiceError
 from tests.support.nodes.node import run_node
 
 DOCUMENT: Final[dict[str, Any]] = json.loads(
-    (Path(__file__).parents[2] / "openapi" / "openapi.json").read_text()
+    (Path(__file__).parents[3] / "openapi" / "openapi.json").read_text()
 )
 SCHEMAS: Final = DOCUMENT["components"]["schemas"]
 

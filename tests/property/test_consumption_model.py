@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.broker.groups.consumption import Consumptions
-from app.broker.groups.members import Heartbeat
+from app.broker.groups.member_values import Heartbeat
 from app.broker.groups.offset_admin import Committer
 from app.broker.results import Nack, PullRequest, QueuePosition
 from app.domain.consumers.membership import Profile, TopicSubscription

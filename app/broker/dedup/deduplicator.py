@@ -487,7 +487,13 @@ class Deduplicator:
         return state
 
     async def plan(
-        self, family: str, epoch: int, topic: Topic, messages_per_turn: int | None = None
+        self,
+        family: str,
+        epoch: int,
+        topic: Topic,
+        messages_per_turn: int | None = None,
+        *,
+        is_dry_run: bool = False,
     ) -> Plan:
         """Over how many queues of the topic an epoch spreads, and in what turns: as many as it has
         and as was said when the epoch first asks, and the same whenever it asks again.
@@ -501,10 +507,11 @@ class Deduplicator:
         plan = self._table.plan(family, epoch, key, now_ms)
         if plan is None:
             plan = Plan(family, epoch, key, topic.write_queues, now_ms, messages_per_turn)
-            await self._write(self._table.plan_entry(plan), FlushMode.ASYNC)
+            if not is_dry_run:
+                await self._write(self._table.plan_entry(plan), FlushMode.ASYNC)
         return plan
 
-    async def forget(self, family: str) -> int:
+    async def forget(self, family: str, *, is_dry_run: bool = False) -> int:
         """The producers of a family send no more: close their epochs. Return the highest one.
 
         Raises `ProducerNotFound` when nothing is known of them. Repeating is harmless.
@@ -514,7 +521,7 @@ class Deduplicator:
         epoch = max(self._table.last_epoch(family), sealed)
         if epoch < 0:
             raise _not_found(family)
-        return await self.seal(family, epoch)
+        return await self.seal(family, epoch, is_dry_run=is_dry_run)
 
     @property
     def remembered(self) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -523,7 +530,9 @@ class Deduplicator:
         limits = self._limits
         return (producers, limits.producers_max), (keys, limits.idempotency_keys_max)
 
-    async def seal(self, family: str, epoch: int, messages: int = 0) -> int:
+    async def seal(
+        self, family: str, epoch: int, messages: int = 0, *, is_dry_run: bool = False
+    ) -> int:
         """Close an epoch and all before it, for the producer `family` and for all whose id is
         `family`, a colon, and a part without one. Return the highest closed epoch.
 
@@ -540,6 +549,8 @@ class Deduplicator:
         sealed = self._table.sealed_epoch(family)
         if epoch > sealed:  # from here to the entry in one turn
             self._table.check_room_for_seal(family, self._clock.now_ms())
+        if is_dry_run:
+            return max(epoch, sealed)
         if epoch > sealed or not self._table.is_seal_safe(family):
             entry = self._table.seal_entry(family, max(epoch, sealed), self._clock.now_ms())
             self._forget_on()

@@ -19,6 +19,7 @@ from app.broker.groups.groups import Groups
 from app.broker.ports import Group, Topic
 from app.broker.progress.progress_entries import GroupSubscription
 from app.broker.topic_lookup import check_current, find_topic
+from app.domain.changes.conditions import Terms
 from app.domain.consumers.consumption import SubscriptionSource
 from app.domain.consumers.membership import Profile, TopicSubscription
 from app.domain.errors import CurlewError, SubscriptionConflict, SubscriptionNotFound
@@ -28,6 +29,9 @@ from app.domain.settings import SubscriptionRule
 
 ALL = "*"
 """Everything: also what an empty filter means."""
+
+TERMS = Terms()
+"""Nothing is asked."""
 
 _STALE_MAX = 1_024
 """Times of pairs that were forgotten, before they are swept out."""
@@ -60,6 +64,9 @@ class GroupFilters:
         self._used_s: dict[tuple[str, str], float] = {}
         """When somebody last consumed."""
         self._started_s = context.clock.monotonic_s()
+        self._newest = 0
+        """Version of this life of the node. It is a time, so that it does not come back with a
+        filter that was deleted."""
 
     # --- consuming
 
@@ -177,32 +184,33 @@ class GroupFilters:
         return found
 
     async def set(
-        self, group: Group, topic: str, wanted: str, *, set_by: str | None, is_dry_run: bool = False
+        self, group: Group, topic: str, wanted: str, *, set_by: str | None, terms: Terms = TERMS
     ) -> SetFilter:
         """Let the group read the topic with this filter, whoever consumes. Raises `IllegalFilter`,
-        and what the log raises; then it is as it was."""
+        `PreconditionFailed`, and what the log raises; then it is as it was."""
         view = find_topic(self._metadata, topic)
         parse_filter(wanted)
         wanted = wanted.strip() or ALL
+        if not terms.is_dry_run:
+            await self._groups.until_left(group.name, topic)
+            check_current(self._metadata, view, group)
         known = self._journal.subscription(group.name, topic)
+        _check(terms, group.name, topic, known)
+        self._groups.check_room(group, view)
         if known is not None and (known.filter, known.source) == (wanted, SubscriptionSource.SET):
             return SetFilter(known, is_new=False)
         now = self._next(known, wanted, SubscriptionSource.SET, set_by)
-        if not is_dry_run:
-            await self._groups.until_left(group.name, topic)
-            check_current(self._metadata, view, group)
-            self._groups.check_room(group, view)
+        if not terms.is_dry_run:
             written = self._journal.set_subscription(group, view, now, FlushMode.SYNC)
             await written.wait()
             self._groups.wake_everybody(group.name)
         return SetFilter(now, is_new=known is None)
 
-    async def delete(
-        self, group: Group, topic: str, *, is_dry_run: bool = False
-    ) -> GroupSubscription:
+    async def delete(self, group: Group, topic: str, terms: Terms = TERMS) -> GroupSubscription:
         """Let whoever consumes next name a filter. Raises as `find` and `set`."""
         found = self.find(group, topic)
-        if not is_dry_run:
+        _check(terms, group.name, topic, found)
+        if not terms.is_dry_run:
             view = find_topic(self._metadata, topic)
             written = self._journal.set_subscription(group, view, None, FlushMode.SYNC)
             await written.wait()
@@ -215,5 +223,12 @@ class GroupFilters:
         source: SubscriptionSource,
         set_by: str | None,
     ) -> GroupSubscription:
-        version = 1 if known is None else known.version + 1
-        return GroupSubscription(wanted, source, set_by, self._clock.now_ms(), version)
+        now_ms = self._clock.now_ms()
+        before = 0 if known is None else known.version
+        version = self._newest = max(now_ms, self._newest + 1, before + 1)
+        return GroupSubscription(wanted, source, set_by, now_ms, version)
+
+
+def _check(terms: Terms, group: str, topic: str, known: GroupSubscription | None) -> None:
+    present = 0 if known is None else known.version
+    terms.conditions.check(f"the filter of group {group!r} in topic {topic!r}", present)

@@ -11,6 +11,8 @@ from app.domain.changes.conditions import Changed, Terms
 from app.domain.changes.effects import SettingsChange
 from app.domain.names import check_group
 
+EXISTS = Terms(must_exist=True)
+
 
 class GroupPause:
     """One per broker."""
@@ -19,20 +21,21 @@ class GroupPause:
         self._metadata = metadata
         self._groups = groups
 
-    async def pause(self, name: str, *, is_dry_run: bool = False) -> SettingsChange[Group]:
-        """Hand out nothing more. Raises `GroupNotFound` or `MetadataUnavailable`."""
-        return await self._set(name, is_paused=True, is_dry_run=is_dry_run)
+    async def pause(self, name: str, terms: Terms = EXISTS) -> SettingsChange[Group]:
+        """Hand out nothing more. Raises `GroupNotFound`, `PreconditionFailed` or
+        `MetadataUnavailable`. `terms.must_exist` is set."""
+        return await self._set(name, terms, is_paused=True)
 
-    async def resume(self, name: str, *, is_dry_run: bool = False) -> SettingsChange[Group]:
+    async def resume(self, name: str, terms: Terms = EXISTS) -> SettingsChange[Group]:
         """Go on. Raises as `pause`."""
-        return await self._set(name, is_paused=False, is_dry_run=is_dry_run)
+        return await self._set(name, terms, is_paused=False)
 
-    async def _set(self, name: str, *, is_paused: bool, is_dry_run: bool) -> SettingsChange[Group]:
+    async def _set(self, name: str, terms: Terms, *, is_paused: bool) -> SettingsChange[Group]:
         check_group(name)
-        terms = Terms(must_exist=True, is_dry_run=is_dry_run)
+        assert terms.must_exist
         changed: Changed[Group] = await self._metadata.change_group(
             name, {"paused": is_paused}, terms
         )
-        if not is_dry_run:
+        if not terms.is_dry_run:
             self._groups.wake_everybody(name)
-        return SettingsChange(changed.before, changed.after, (), is_dry_run)
+        return SettingsChange(changed.before, changed.after, (), terms.is_dry_run)

@@ -28,6 +28,7 @@ from app.broker.read.start_offsets import start_offsets
 from app.broker.results import QueuePosition
 from app.broker.row_faults import RowFaults
 from app.broker.topic_lookup import check_current
+from app.domain.changes.conditions import Terms
 from app.domain.changes.effects import GroupFacts
 from app.domain.errors import CurlewError, DiskFull, GroupNotFound, OffsetOutOfRange, SystemBusy
 from app.domain.handles.receipt import RETRY_QUEUE_ID
@@ -97,6 +98,15 @@ class Groups:
         if group is None:
             self.check_may_make(name)
             group = await self._lifecycle.ensure_group(name)
+        return group
+
+    async def find_or_preview_group(self, name: str) -> Group:
+        """As `find_or_create_group`; it would be made, and is not."""
+        group = self._metadata.snapshot.groups.get(name)
+        if group is None:
+            self.check_may_make(name)
+            changed = await self._lifecycle.change_group(name, {}, Terms(is_dry_run=True))
+            group = changed.after
         return group
 
     def check_may_make(self, name: str) -> None:
@@ -238,13 +248,19 @@ class Groups:
             if state is not None and not state.moves
         }
 
-    async def positions(self, group: Group, topic: Topic) -> list[int]:
-        """Per queue, where a reader of the group begins. What had to be decided is kept at once,
-        or a crash would decide it again, later; in a broadcast group the clients keep it."""
+    async def starts(self, group: Group, topic: Topic) -> list[int]:
+        """As `positions`; nothing is kept."""
         if group.mode is GroupMode.BROADCAST:
             bounds = [self._store.bounds(topic.name, queue) for queue in range(topic.queues)]
             return await self.offsets_at(topic.name, bounds, group.start)
-        offsets = await self._start_offsets(group, topic)
+        return await self._start_offsets(group, topic)
+
+    async def positions(self, group: Group, topic: Topic) -> list[int]:
+        """Per queue, where a reader of the group begins. What had to be decided is kept at once,
+        or a crash would decide it again, later; in a broadcast group the clients keep it."""
+        offsets = await self.starts(group, topic)
+        if group.mode is GroupMode.BROADCAST:
+            return offsets
         check_current(self._metadata, topic, group)
         known = self.offset_cache.committed(group.name, topic.name)
         if any(queue_id not in known for queue_id in range(topic.queues)):

@@ -1,12 +1,15 @@
 """What a heartbeat or a poll may say of its member. Pure, but for the limits."""
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from app.broker.filters.filters import parse_filter
+from app.broker.ports import Group
 from app.domain.consumers.membership import Profile, StrategyName
 from app.domain.errors import IllegalMember
 from app.domain.limits import CLIENT_ID_CHARS_MAX, Limits
+from app.domain.settings import GroupMode
 
 _CLIENT_ID: Final = re.compile(rf"[A-Za-z0-9._:@#-]{{1,{CLIENT_ID_CHARS_MAX}}}")
 
@@ -35,6 +38,11 @@ def check_client_id(client_id: str) -> None:
             f"client id {client_id!r} is not allowed",
             hint=f"use 1 to {CLIENT_ID_CHARS_MAX} letters, digits, or any of . _ : @ # -",
         )
+
+
+def assigned_topics(group: Group, profile: Profile) -> Sequence[str]:
+    """Topics whose queues are shared out to the member: in a broadcast group none are."""
+    return () if group.mode is GroupMode.BROADCAST else profile.topics
 
 
 def _check_strategy(profile: Profile) -> None:

@@ -8,19 +8,18 @@ While the database is down no member joins, leaves or expires, and each keeps it
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Final
-
-from typing_extensions import override
 
 from app.broker.context import Context
 from app.broker.groups.consumption import Consumptions
 from app.broker.groups.group_filters import GroupFilters
 from app.broker.groups.groups import Groups
 from app.broker.groups.liveness import Liveness
-from app.broker.groups.member_checks import check_client_id, check_profile
+from app.broker.groups.member_checks import assigned_topics, check_client_id, check_profile
 from app.broker.groups.member_room import MemberRoom
+from app.broker.groups.member_values import GroupMembers, Heartbeat, MemberShare, QueueCounts
 from app.broker.ports import Group, Topic
 from app.broker.row_faults import RowFaults
 from app.broker.topic_lookup import check_queue, find_topic
@@ -35,15 +34,11 @@ from app.domain.consumers.member_shares import (
     subscribers,
 )
 from app.domain.consumers.membership import (
-    Assignment,
-    Conflict,
-    Member,
     Membership,
     Profile,
     QueueLock,
     QueueName,
     Rebalance,
-    Strategy,
 )
 from app.domain.errors import (
     CurlewError,
@@ -64,65 +59,6 @@ away, or this process was stopped."""
 
 RENEWALS_PER_LEASE: Final = 3
 """How often a waiting long poll renews its member's lease."""
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """What a member sends. `assignment_id` is the last that it knows; a wait ends when the present
-    one differs. Without it a wait begins only if `generation` is the present one."""
-
-    profile: Profile
-    generation: int | None = None
-    assignment_id: str | None = None
-    wait_s: float = 0.0
-    force: bool = False
-    """Join although consumers of the group lease one of the topics: their leases end."""
-    replace_subscription: bool = False
-    """Read with these filters although the group reads a topic with another one."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemberShare:
-    """What a member is told: its queues with the offset where each begins, and what is wrong."""
-
-    assignment: Assignment
-    offsets: Mapping[QueueName, int]
-    mode: GroupMode
-    strategy: Strategy
-    client_ids: tuple[str, ...]
-    conflicts: Sequence[Conflict]
-    effects: Sequence[ConsumptionEffect] = ()
-    """What was ended when the group began to share out a topic."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupMembers:
-    """A group's members with their shares, for who looks from outside."""
-
-    membership: Membership
-    mode: GroupMode
-    strategy: Strategy
-    shares: Sequence[tuple[Member, Assignment]]
-    conflicts: Sequence[Conflict]
-
-
-class _QueueCounts(Mapping[str, int]):
-    """The topics of the snapshot as numbers of queues, without a copy."""
-
-    def __init__(self, topics: Mapping[str, Topic]) -> None:
-        self._topics = topics
-
-    @override
-    def __getitem__(self, topic: str) -> int:
-        return self._topics[topic].queues
-
-    @override
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._topics)
-
-    @override
-    def __len__(self) -> int:
-        return len(self._topics)
 
 
 class Members:
@@ -158,6 +94,13 @@ class Members:
 
         Raises `StaleGeneration` when the client must drop its queues and join again.
         """
+        await self._check(group, client_id, beat)
+        settings = await self._find_or_create_group(group, client_id, beat)
+        beat = self._with_filters(settings, beat)
+        with self._groups.room(settings, self._read_by(beat)):  # until it has begun in those
+            return await self._stay(settings, client_id, beat, gone)
+
+    async def _check(self, group: str, client_id: str, beat: Heartbeat) -> None:
         if self.notifier.is_closed:
             raise ShuttingDown(
                 "the node is shutting down", hint="ask another node", retry_after_s=1
@@ -166,15 +109,42 @@ class Members:
         check_group(group)
         await self._metadata.refresh()
         check_profile(beat.profile, self._limits)
-        settings = await self._find_or_create_group(group, client_id, beat)
-        profile = self._filters.check_profile(
-            settings, beat.profile, replaces=beat.replace_subscription
-        )
-        beat = replace(beat, profile=profile)
+
+    def _with_filters(self, settings: Group, beat: Heartbeat) -> Heartbeat:
+        replaces = beat.replace_subscription
+        profile = self._filters.check_profile(settings, beat.profile, replaces=replaces)
+        return replace(beat, profile=profile)
+
+    def _read_by(self, beat: Heartbeat) -> list[Topic]:
         present = self._metadata.snapshot.topics
-        reads = [present[name] for name in beat.profile.topics if name in present]
-        with self._groups.room(settings, reads):  # until it has begun in those it gets
-            return await self._stay(settings, client_id, beat, gone)
+        return [present[name] for name in beat.profile.topics if name in present]
+
+    def _step(
+        self, settings: Group, client_id: str, beat: Heartbeat, membership: Membership
+    ) -> Membership:
+        self._room.check_group(membership, client_id)
+        self._check_new_topics(membership, client_id, beat.profile)
+        return rebalancing.heartbeat(
+            membership, client_id, beat.profile, beat.generation, self._surroundings(settings)
+        )
+
+    async def preview_heartbeat(self, group: str, client_id: str, beat: Heartbeat) -> MemberShare:
+        """What `heartbeat` would answer at once. Raises as it does; makes no group, changes nothing
+        and waits for nothing."""
+        await self._check(group, client_id, beat)
+        settings = await self._find_or_create_group(group, client_id, beat, is_dry_run=True)
+        beat = self._with_filters(settings, beat)
+        effects: list[ConsumptionEffect] = []
+        with self._groups.room(settings, self._read_by(beat)), self._room.one(group, client_id):
+            for topic in assigned_topics(settings, beat.profile):
+                effects += await self._consumptions.preview_assigning(
+                    group, topic, force=beat.force
+                )
+            membership = self._step(
+                settings, client_id, beat, await self._metadata.members.read(group)
+            )
+        share = await self._share(settings, membership, client_id, self._groups.starts)
+        return replace(share, effects=effects)
 
     async def _stay(
         self, settings: Group, client_id: str, beat: Heartbeat, gone: Callable[[], bool]
@@ -182,16 +152,12 @@ class Members:
         group = settings.name
 
         def step(membership: Membership) -> Membership:
-            self._room.check_group(membership, client_id)
-            self._check_new_topics(membership, client_id, beat.profile)
-            return rebalancing.heartbeat(
-                membership, client_id, beat.profile, beat.generation, self._surroundings(settings)
-            )
+            return self._step(settings, client_id, beat, membership)
 
         async def check() -> None:
             step(await self._metadata.members.read(group))
 
-        topics = () if settings.mode is GroupMode.BROADCAST else beat.profile.topics
+        topics = assigned_topics(settings, beat.profile)
         with self._room.one(group, client_id):
             async with self._consumptions.assigning(
                 group, topics, force=beat.force, check=check
@@ -206,7 +172,7 @@ class Members:
             known = assignment.assignment_id
         if beat.wait_s > 0 and known == assignment.assignment_id:
             membership = await self._wait(settings, client_id, beat, known, topics, gone)
-        share = await self._share(settings, membership, client_id)
+        share = await self._share(settings, membership, client_id, self._groups.positions)
         return replace(share, effects=effects)
 
     def _lets_go(self, group: str, client_id: str) -> bool:
@@ -216,12 +182,16 @@ class Members:
             state.owner == client_id != state.target for state in last.queues.values()
         )
 
-    async def _find_or_create_group(self, group: str, client_id: str, beat: Heartbeat) -> Group:
+    async def _find_or_create_group(
+        self, group: str, client_id: str, beat: Heartbeat, *, is_dry_run: bool = False
+    ) -> Group:
         """A group is made by the first heartbeat that a group without members would take."""
         if group not in self._metadata.snapshot.groups:
             self._groups.check_may_make(group)
             self._check_new_topics(Membership(group), client_id, beat.profile)
             rebalancing.check_heartbeat(Membership(group), client_id, beat.generation)
+        if is_dry_run:
+            return await self._groups.find_or_preview_group(group)
         return await self._groups.find_or_create_group(group)
 
     async def _wait(
@@ -263,11 +233,9 @@ class Members:
                 )
             return rebalancing.leave(membership, client_id, self._surroundings(settings))
 
-        if is_dry_run:
-            step(await self._metadata.members.read(group))
-        else:
+        if not is_dry_run:
             await self._groups.offset_cache.write()  # who takes over begins there
-            await self._change(group, step)
+        await self._change_or_try(group, step, is_dry_run=is_dry_run)
 
     async def describe(self, group: str) -> GroupMembers:
         """All members and their shares."""
@@ -293,7 +261,13 @@ class Members:
     # --- queue locks
 
     async def lock(
-        self, group: str, client_id: str, generation: int, names: Sequence[QueueName]
+        self,
+        group: str,
+        client_id: str,
+        generation: int,
+        names: Sequence[QueueName],
+        *,
+        is_dry_run: bool = False,
     ) -> rebalancing.Locking:
         """Lock or renew for `Limits.queue_lock_ms`, each queue by itself."""
         self._check_names(group, names)
@@ -305,11 +279,11 @@ class Members:
             made[:] = [rebalancing.lock_queues(membership, client_id, generation, names, ended)]
             return made[0].membership
 
-        await self._change(group, step)
+        await self._change_or_try(group, step, is_dry_run=is_dry_run)
         return made[0]
 
     async def unlock(
-        self, group: str, client_id: str, names: Sequence[QueueName]
+        self, group: str, client_id: str, names: Sequence[QueueName], *, is_dry_run: bool = False
     ) -> rebalancing.Locking:
         """Give locks back; only their holder can."""
         self._check_names(group, names)
@@ -319,7 +293,7 @@ class Members:
             made[:] = [rebalancing.unlock_queues(membership, client_id, names)]
             return made[0].membership
 
-        await self._change(group, step)
+        await self._change_or_try(group, step, is_dry_run=is_dry_run)
         return made[0]
 
     def _check_names(self, group: str, names: Sequence[QueueName]) -> None:
@@ -503,6 +477,14 @@ class Members:
 
     # --- inside
 
+    async def _change_or_try(
+        self, group: str, step: Callable[[Membership], Membership], *, is_dry_run: bool
+    ) -> None:
+        if is_dry_run:
+            step(await self._metadata.members.read(group))
+        else:
+            await self._change(group, step)
+
     async def _change(self, group: str, step: Callable[[Membership], Membership]) -> Membership:
         try:
             membership = await self._metadata.members.change(group, step)
@@ -526,7 +508,13 @@ class Members:
         if last is None or membership.changed != last.changed:
             self.notifier.ring(group)
 
-    async def _share(self, group: Group, membership: Membership, client_id: str) -> MemberShare:
+    async def _share(
+        self,
+        group: Group,
+        membership: Membership,
+        client_id: str,
+        positions: Callable[[Group, Topic], Awaitable[list[int]]],
+    ) -> MemberShare:
         surroundings = self._surroundings(group)
         assignment = assignment_of(membership, client_id, surroundings)
         topics = sorted({queue.topic for queue in assignment.assigned})
@@ -534,7 +522,7 @@ class Members:
         for name in topics:
             topic = self._metadata.snapshot.topics.get(name)
             if topic is not None:
-                starts = await self._groups.positions(group, topic)
+                starts = await positions(group, topic)
                 offsets |= {QueueName(name, queue): start for queue, start in enumerate(starts)}
         return MemberShare(
             assignment,
@@ -547,7 +535,7 @@ class Members:
 
     def _surroundings(self, group: Group) -> Surroundings:
         return Surroundings(
-            _QueueCounts(self._metadata.snapshot.topics),
+            QueueCounts(self._metadata.snapshot.topics),
             group.mode is GroupMode.BROADCAST,
             self._clock.now_ms(),
         )

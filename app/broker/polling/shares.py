@@ -15,7 +15,8 @@ from typing import NamedTuple
 from app.broker.context import Context
 from app.broker.groups.consumption import Consumptions
 from app.broker.groups.groups import Groups
-from app.broker.groups.members import Heartbeat, Members
+from app.broker.groups.member_values import Heartbeat
+from app.broker.groups.members import Members
 from app.broker.polling.poll_values import PollRequest, Share
 from app.broker.ports import Group, Snapshot
 from app.domain.consumers.member_shares import assignment_of, conflicts_of, strategy_of

@@ -8,8 +8,16 @@ from pydantic import Field
 from app.api.control.dependencies import WithAccess, WithServices, json_body
 from app.api.control.log_changes import WithBeginning
 from app.api.control.operation_router import OperationRouter
+from app.api.control.schemas.change_documents import deleted, dry_run_answer
 from app.api.control.schemas.names import ProducerName, TopicName
-from app.api.control.schemas.schemas import INT64_MAX, AnswerModel, Count, RequestModel
+from app.api.control.schemas.schemas import (
+    INT64_MAX,
+    AnswerModel,
+    Count,
+    DryRunMember,
+    RequestModel,
+)
+from app.api.http.conditions import WithDryRun, is_dry_run
 from app.api.operations.operation import Action, Body
 from app.broker.dedup.dedup_entries import ProducerState
 from app.broker.topic_lookup import find_topic
@@ -31,8 +39,8 @@ class SealBody(RequestModel):
     messages: Count = 0
 
 
-class SealDocument(AnswerModel):
-    """The highest epoch that is closed."""
+class SealDocument(DryRunMember):
+    """The highest epoch that is closed; with `dry_run`, that would be."""
 
     producer: str
     sealed_epoch: int
@@ -50,7 +58,7 @@ class PlanBody(RequestModel):
     messages_per_turn: Annotated[int, Field(ge=1, le=INT64_MAX)] | None = None
 
 
-class PlanDocument(AnswerModel):
+class PlanDocument(DryRunMember):
     """The epoch spreads over queues 0 to `queues` - 1 of the topic, in turns of
     `messages_per_turn` messages; null when the epoch has not said how many when it first asked."""
 
@@ -109,17 +117,21 @@ async def get_producer(
     "Forget a producer and all whose ids begin with it",
     needs={"producer": Action.PUB},
     status=204,
+    answers={200: dry_run_answer(SealDocument)},
     problems=(429, 507),
 )
-async def delete_producer(producer: str, services: WithServices, access: WithAccess) -> Response:
+async def delete_producer(
+    producer: str, services: WithServices, access: WithAccess, dry_run: WithDryRun = None
+) -> Response:
     """It sends no more: its numbers are forgotten, and so are those of every `<producer>:<part>`.
 
     What it sent is stored, and its epoch stays closed: a request of it that is still on its way is
     refused. It may begin again with a higher epoch. Repeating is harmless.
     """
     access.require_family(Action.PUB, Kind.PRODUCER, producer)
-    await services.broker.deduplicator.forget(producer)
-    return Response(status_code=204)
+    tries = is_dry_run(dry_run)
+    sealed = await services.broker.deduplicator.forget(producer, is_dry_run=tries)
+    return deleted(SealDocument(producer=producer, sealed_epoch=sealed, dry_run=tries))
 
 
 @router.serve(
@@ -137,6 +149,7 @@ async def plan_epoch(
     services: WithServices,
     access: WithAccess,
     body: Annotated[PlanBody, Depends(json_body(PlanBody))],
+    dry_run: WithDryRun = None,
 ) -> PlanDocument:
     """As many as the topic has when the epoch first asks, and the same ever after; so with
     `messages_per_turn`, of which the first one holds.
@@ -147,8 +160,9 @@ async def plan_epoch(
     access.require(Action.PUB, Kind.PRODUCER, body.producer)
     access.require(Action.PUB, Kind.TOPIC, body.topic)
     topic = find_topic(services.metadata, body.topic)
+    tries = is_dry_run(dry_run)
     plan = await services.broker.deduplicator.plan(
-        body.producer, body.epoch, topic, body.messages_per_turn
+        body.producer, body.epoch, topic, body.messages_per_turn, is_dry_run=tries
     )
     return PlanDocument(
         producer=body.producer,
@@ -156,6 +170,7 @@ async def plan_epoch(
         topic=body.topic,
         queues=plan.queues,
         messages_per_turn=plan.messages_per_turn,
+        dry_run=tries,
     )
 
 
@@ -175,6 +190,7 @@ async def seal_producer(
     access: WithAccess,
     begins: WithBeginning,
     body: Annotated[SealBody, Depends(json_body(SealBody))],
+    dry_run: WithDryRun = None,
 ) -> SealDocument:
     """From now on the producer, and every producer `<producer>:<part>`, is refused in this epoch.
 
@@ -186,6 +202,9 @@ async def seal_producer(
     After the answer all of it is on the disk.
     """
     access.require_family(Action.PUB, Kind.PRODUCER, body.producer)
-    await begins()
-    sealed = await services.broker.deduplicator.seal(body.producer, body.epoch, body.messages)
-    return SealDocument(producer=body.producer, sealed_epoch=sealed)
+    tries = is_dry_run(dry_run)
+    await begins()  # of a dry run nothing is noted
+    sealed = await services.broker.deduplicator.seal(
+        body.producer, body.epoch, body.messages, is_dry_run=tries
+    )
+    return SealDocument(producer=body.producer, sealed_epoch=sealed, dry_run=tries)

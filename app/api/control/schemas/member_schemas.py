@@ -13,7 +13,7 @@ from app.api.control.schemas.schemas import (
     DryRunMember,
     RequestModel,
 )
-from app.broker.groups.members import GroupMembers, Heartbeat, MemberShare
+from app.broker.groups.member_values import GroupMembers, Heartbeat, MemberShare
 from app.broker.progress.progress_entries import GroupSubscription
 from app.domain.consumers.allocation import VIRTUAL_NODES
 from app.domain.consumers.consumption import SubscriptionSource
@@ -235,6 +235,10 @@ class MemberAnswer(AnswerModel):
         )
 
 
+class HeartbeatAnswer(DryRunMember, MemberAnswer):
+    """A member's share; with `dry_run`, as it would be, and nobody has joined."""
+
+
 def _pending(assignment: Assignment) -> list[PendingQueueDocument]:
     return [
         PendingQueueDocument(topic=each.topic, queue_id=each.queue_id, held_by=each.held_by)
@@ -408,7 +412,7 @@ class RefusedQueueDocument(QueueDocument):
     reason: str
 
 
-class LockAnswer(AnswerModel):
+class LockAnswer(DryRunMember):
     """What is locked, for `lease_ms` from the request on, and what is not."""
 
     lease_ms: int
@@ -416,23 +420,25 @@ class LockAnswer(AnswerModel):
     refused: list[RefusedQueueDocument]
 
     @classmethod
-    def of(cls, locking: Locking, lease_ms: int) -> Self:
+    def of(cls, locking: Locking, lease_ms: int, *, is_dry_run: bool) -> Self:
         return cls(
+            dry_run=is_dry_run,
             lease_ms=lease_ms,
             locked=[QueueDocument.of(name) for name in locking.locked],
             refused=_refused(locking),
         )
 
 
-class UnlockAnswer(AnswerModel):
+class UnlockAnswer(DryRunMember):
     """What is unlocked, and what another member has locked."""
 
     unlocked: list[QueueDocument]
     refused: list[RefusedQueueDocument]
 
     @classmethod
-    def of(cls, locking: Locking) -> Self:
+    def of(cls, locking: Locking, *, is_dry_run: bool) -> Self:
         return cls(
+            dry_run=is_dry_run,
             unlocked=[QueueDocument.of(name) for name in locking.locked],
             refused=_refused(locking),
         )
@@ -458,7 +464,7 @@ class SubscriptionSettingBody(RequestModel):
 
 
 class GroupSubscriptionDocument(AnswerModel):
-    """The filter with which a group reads a topic. `version` rises with each change."""
+    """The filter with which a group reads a topic."""
 
     topic: str = Field(description="The topic", examples=["orders"])
     filter: str = Field(description="`*` is everything", examples=["created || paid"])
@@ -471,7 +477,10 @@ class GroupSubscriptionDocument(AnswerModel):
         examples=["worker-1"],
     )
     set_ms: int = Field(description="Since when", examples=[1_800_000_000_000])
-    version: int = Field(description="Which change of it this is", examples=[1])
+    version: int = Field(
+        description="As `ETag` gives it; rises with each change and never comes back",
+        examples=[1_800_000_000_000],
+    )
 
     @classmethod
     def of(cls, topic: str, subscription: GroupSubscription) -> Self:

@@ -117,7 +117,8 @@ def test_frames_in_sequence_and_a_seal(http: httpx.Client, topic: str, producer:
     lacking = http.post("/v1/producers:seal", json=body)
     assert (lacking.status_code, lacking.json()["code"]) == (409, "SEQUENCE_OUT_OF_ORDER")
     assert lacking.json()["stored"] == 4
-    assert seal(family, 7).json() == {"producer": family, "sealed_epoch": 7}
+    sealed = {"producer": family, "sealed_epoch": 7, "dry_run": False}
+    assert seal(family, 7).json() == sealed
     assert seal(family, 3).json()["sealed_epoch"] == 7
     late = send(4)
     assert (late.status_code, late.json()["code"]) == (409, "PRODUCER_SEALED")
@@ -141,6 +142,7 @@ def test_an_epoch_keeps_its_number_of_queues(http: httpx.Client, topic: str, pro
         "topic": topic,
         "queues": queues,
         "messages_per_turn": None,
+        "dry_run": False,
     }
     assert plan(3).json() == expected
     http.put(f"/v1/topics/{topic}", json={"queues": queues + 2}).raise_for_status()

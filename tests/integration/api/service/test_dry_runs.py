@@ -2,22 +2,16 @@
 
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import select
 
 from app.api.control.log_changes import IN_THE_LOG
 from app.api.document.openapi import build_document
-from app.cluster.metadata.schema.tables import metadata as tables
-from app.domain.access.accounts import PrincipalSettings
-from app.domain.limits import Limits
-from app.domain.names import dead_letter_topic
-from tests.support.clients.wire import Served, served_node
-from tests.support.nodes.waiting import until
+from tests.support.clients.wire import served_node
+from tests.support.nodes.one_of_each import SCHEDULE, UNHURRIED, World, fill
 
 pytestmark = pytest.mark.anyio
 
@@ -25,9 +19,7 @@ DATA_PLANE = {
     *("send_message", "send_batch", "request_reply", "reply_to_request"),
     *("receive_messages", "settle_messages", "ack_messages", "nack_messages", "extend_messages"),
     *("dead_letter_messages", "ack_receipt", "change_receipt"),
-    # What producers and members say in the course of their work, again and again:
-    *("put_member", "poll_queues", "lock_queues", "unlock_queues"),
-    *("delete_producer", "plan_epoch", "seal_producer", "receive_transactions"),
+    *("poll_queues", "receive_transactions"),  # which hand out messages
 }
 """Operations that have no dry run."""
 
@@ -52,78 +44,6 @@ def test_every_control_operation_says_that_it_has_a_dry_run() -> None:
             assert ("dry_run" in names) == expected, f"{method} {path}"
 
 
-UNHURRIED = Limits(transaction_check_after_ms=3_600_000)
-"""No producer is asked for a decision, which would be written down."""
-
-
-@dataclass
-class World:
-    """A node with one of everything, and a way to look at all of it."""
-
-    http: httpx.AsyncClient
-    served: Served
-    seen: dict[str, str] = field(default_factory=dict)
-    """Ids and handles."""
-
-    async def call(self, method: str, path: str, body: object = None, **params: str) -> Any:
-        answer = await self.http.request(method, path, json=body, params=params or None)
-        assert answer.is_success, f"{method} {path}: {answer.text}"
-        return answer.json() if answer.content else None
-
-    async def entries(self) -> list[dict[str, Any]]:
-        """The audit."""
-        return list((await self.call("GET", "/v1/audit", page_size="500"))["entries"])
-
-    async def close_to_strangers(self) -> None:
-        """Make two administrators; the second is no longer needed. It has one key."""
-        principals = self.served.node.metadata.principals
-        key = await principals.make_first()
-        await principals.create("second", PrincipalSettings(roles=("admin",)), None)
-        await principals.refresh()
-        self.http.headers["Authorization"] = f"Bearer {key.text}"
-        account = await self.call("GET", "/v1/principals/second")
-        self.seen["key"] = account["keys"][0]["id"]
-
-    async def state(self) -> dict[str, Any]:
-        """What SQL, the store and the node's memory hold."""
-        broker = self.served.node.broker
-        await broker.offset_cache.write()
-        await until(lambda: broker.store.status().pending_bytes == 0)
-        store = broker.store.status()
-        lists = ("/v1/transactions", "/v1/topics/orders/scheduled", "/v1/groups/inorder/parked")
-        return {
-            "sql": await self._rows(),
-            "log": store.written_end,
-            "queues": [
-                broker.store.bounds(topic, queue_id)
-                for topic in ("orders", "made", dead_letter_topic("billing"))
-                for queue_id in range(2)
-            ],
-            "progress": list(broker.consumer_journal._state.dump()),
-            "lists": [await self._listed(path) for path in lists],
-            "operations": [
-                (each.operation_id, each.is_cancelled) for each in broker.jobs.newest_first()
-            ],
-            "leases": {
-                group: broker.groups.facts(group) for group in ("billing", "inorder", "readers")
-            },
-        }
-
-    async def _listed(self, path: str) -> Any:
-        answer = await self.http.get(path)
-        return answer.json() if answer.is_success else answer.status_code
-
-    async def _rows(self) -> dict[str, list[str]]:
-        async with self.served.node.metadata._database.reading() as connection:
-            return {
-                table.name: sorted(
-                    [str(tuple(row)) for row in await connection.execute(select(table))]
-                )
-                for table in tables.sorted_tables
-                if table.name != "nodes"  # signs of life
-            }
-
-
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     async with served_node(tmp_path, UNHURRIED) as served:
@@ -134,50 +54,14 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
             yield made
 
 
-async def fill(world: World) -> None:
-    """One of everything that an operation needs. Nothing is traced: the log rests then."""
-    await world.call("PATCH", "/v1/topics/orders", {"trace": False})
-    send = "/v1/topics/orders/messages"
-    for number in range(8):
-        await world.http.post(send, content=b"%d" % number)
-    for name in ("cancel", "move", "deliver"):
-        later = await world.http.post(send, content=b"later", headers={"MQ-Delay": "2h"})
-        world.seen[name] = later.json()["recall_handle"]
-    for name in ("commit", "rollback"):
-        half = await world.http.post(
-            send, content=b"half", headers={"MQ-Transaction": "prepare", "MQ-Producer-Group": "p"}
-        )
-        world.seen[name] = half.json()["transaction_id"]
-    await world.call("PUT", "/v1/groups/inorder", {"order": "fifo", "on_exhausted": "park"})
-    await world.call("PATCH", "/v1/groups/inorder", {"max_attempts": 1})
-    for group, action, count in (("billing", "dead_letters", 6), ("inorder", "nacks", 1)):
-        base = f"/v1/topics/orders/groups/{group}/messages"
-        received = (await world.call("POST", f"{base}:receive", {"max_messages": count}))[
-            "messages"
-        ]
-        handles = [{"receipt_handle": each["receipt_handle"]} for each in received]
-        await world.call("POST", f"{base}:settle", {action: handles})
-    beat = {"subscriptions": [{"topic": "orders"}], "generation": 0}
-    await world.call("PUT", "/v1/groups/readers/members/m", beat)
-    for group in ("done", "done2"):
-        offsets = {"offsets": [{"queue_id": 0, "offset": 3}]}
-        await world.call("PUT", f"/v1/groups/{group}/offsets/orders", offsets)
-    await world.call("PUT", "/v1/groups/done/snapshots/first")
-    await world.call("PUT", "/v1/schedules/nightly", SCHEDULE)
-    selection = {"offsets": [0, 1], "rate_per_s": 0.001}
-    running = await world.call("POST", "/v1/groups/billing/dlq/messages:redrive", selection)
-    world.seen["operation"] = running["operation_id"]
-    operation = world.served.node.broker.jobs.find(running["operation_id"])
-    await until(lambda: operation.done == 1)
-    [parked] = (await world.call("GET", "/v1/groups/inorder/parked"))["parked"]
-    world.seen["parked"] = json.dumps(
-        {name: parked[name] for name in ("topic", "queue_id", "queue_offset")}
-    )
-
-
-SCHEDULE = {"cron": "0 3 * * *", "topic": "orders", "message": {"text": "x"}}
 DONE = "/v1/groups/done"
+BEAT = {"subscriptions": [{"topic": "orders"}], "generation": 0}
+LOCK = {"client_id": "m", "generation": 1, "queues": [{"topic": "orders", "queue_id": 0}]}
+UNLOCK = {"client_id": "m", "queues": LOCK["queues"]}
+PLAN = {"producer": "loader", "epoch": 2, "topic": "orders"}
 OPERATIONS: list[tuple[str, str, str, object]] = [
+    ("lock_queues", "POST", "/v1/groups/readers/queues:lock", LOCK),
+    ("unlock_queues", "POST", "/v1/groups/readers/queues:unlock", UNLOCK),
     ("put_topic", "PUT", "/v1/topics/orders", {"retention": "1h"}),
     ("put_topic", "PUT", "/v1/topics/made", {"queues": 3}),
     ("patch_topic", "PATCH", "/v1/topics/orders", {"queues": 2}),
@@ -212,7 +96,12 @@ OPERATIONS: list[tuple[str, str, str, object]] = [
     ("restore_snapshot", "POST", f"{DONE}/snapshots/first:restore", None),
     ("delete_snapshot", "DELETE", f"{DONE}/snapshots/first", None),
     ("delete_group_offsets", "DELETE", "/v1/groups/done2/offsets/orders", None),
+    ("put_member", "PUT", "/v1/groups/unheard2/members/m", BEAT),
+    ("put_member", "PUT", "/v1/groups/unheard2/members/m2", BEAT),
     ("delete_member", "DELETE", "/v1/groups/readers/members/m", None),
+    ("plan_epoch", "POST", "/v1/producers:plan", PLAN),
+    ("seal_producer", "POST", "/v1/producers:seal", {"producer": "loader", "epoch": 1}),
+    ("delete_producer", "DELETE", "/v1/producers/gone", None),
     ("release_parked", "POST", "/v1/groups/inorder/parked:release", "{parked}"),
     (
         "redrive_dead_letters",
@@ -250,7 +139,7 @@ def test_every_control_operation_is_tried() -> None:
 
 
 _TIMES = {"version", "created_ms", "updated_ms", "deliver_time_ms", "decided_ms", "queue_offset"}
-_TIMES |= {"expires_ms", "set_ms"}
+_TIMES |= {"expires_ms", "set_ms", "assignment_id"}
 """Members that tell of the moment of the change itself."""
 _KNOWN_WHEN_DONE = {"id", "key"}
 """Of a key."""
@@ -343,6 +232,17 @@ def _is_of(operation: str, entry: dict[str, Any]) -> bool:
         ("POST", "/v1/operations/nothing:cancel", None, 404),
         ("DELETE", "/v1/topics/orders/scheduled/{broken}", None, 400),
         ("PATCH", "/v1/topics/orders/scheduled/{move}", {"delay": "99d"}, 400),
+        ("PUT", "/v1/groups/readers/members/m", {**BEAT, "generation": 99}, 409),
+        ("PUT", "/v1/groups/readers/members/m", {"subscriptions": []}, 400),
+        ("PUT", "/v1/groups/a.b/members/m", BEAT, 400),
+        ("PUT", "/v1/groups/unheard3/members/m", {"subscriptions": [{"topic": "no"}]}, 404),
+        ("PUT", "/v1/groups/billing/members/m", BEAT, 409),
+        ("POST", "/v1/groups/readers/queues:lock", {**LOCK, "client_id": "n"}, 409),
+        ("POST", "/v1/groups/nothing/queues:lock", LOCK, 404),
+        ("POST", "/v1/groups/nothing/queues:unlock", UNLOCK, 404),
+        ("POST", "/v1/producers:plan", {**PLAN, "topic": "nothing"}, 404),
+        ("POST", "/v1/producers:seal", {"producer": "new", "epoch": 3, "messages": 5}, 409),
+        ("DELETE", "/v1/producers/nobody", None, 404),
         ("POST", "/v1/transactions/nothing:commit", None, 404),
         ("POST", "/v1/transactions/{rolled}:commit", None, 409),
     ],

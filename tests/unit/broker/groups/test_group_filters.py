@@ -6,13 +6,16 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec import structs
 
-from app.broker.groups.members import Heartbeat
+from app.broker.groups.group_filters import TERMS
+from app.broker.groups.member_values import Heartbeat
 from app.broker.polling.poll_values import PollRequest
+from app.domain.changes.conditions import Conditions, Terms
 from app.domain.consumers.consumption import SubscriptionSource
 from app.domain.consumers.membership import Profile, QueueName, TopicSubscription
 from app.domain.errors import (
     DiskFull,
     InvalidRequest,
+    PreconditionFailed,
     SubscriptionConflict,
     SubscriptionNotFound,
     TopicNotFound,
@@ -36,16 +39,21 @@ async def world() -> AsyncIterator[World]:
         yield world
 
 
-def known(world: World) -> tuple[str, SubscriptionSource, str | None, int] | None:
-    """Filter, source, who named it, version."""
+def known(world: World) -> tuple[str, SubscriptionSource, str | None] | None:
+    """Filter, source, who named it."""
     found = world.broker.consumer_journal.subscription(GROUP, TOPIC)
-    return None if found is None else (found.filter, found.source, found.set_by, found.version)
+    return None if found is None else (found.filter, found.source, found.set_by)
 
 
-async def put(world: World, wanted: str, **more: bool) -> bool:
+def version(world: World) -> int:
+    found = world.broker.consumer_journal.subscription(GROUP, TOPIC)
+    return 0 if found is None else found.version
+
+
+async def put(world: World, wanted: str, terms: Terms = TERMS) -> bool:
     """Whether it is new."""
     group = world.broker.settler.find_group(GROUP)
-    done = await world.broker.group_filters.set(group, TOPIC, wanted, set_by=None, **more)
+    done = await world.broker.group_filters.set(group, TOPIC, wanted, set_by=None, terms=terms)
     return done.is_new
 
 
@@ -62,7 +70,7 @@ async def test_the_first_names_it_who_names_none_takes_it_and_another_is_refused
     world: World,
 ) -> None:
     assert bodies(await world.receive(filter="red", client_id="w1")) == [b"red"]
-    assert known(world) == ("red", SubscriptionSource.USED, "w1", 1)
+    assert known(world) == ("red", SubscriptionSource.USED, "w1")
     await world.send(b"green", tag="green")
     assert await world.receive() == []
     assert await world.receive(filter=" red ") == []
@@ -74,7 +82,7 @@ async def test_the_first_names_it_who_names_none_takes_it_and_another_is_refused
 
 async def test_who_names_none_first_reads_everything_and_a_filter_is_refused(world: World) -> None:
     assert len(await world.receive()) == 2
-    assert known(world) == ("*", SubscriptionSource.USED, None, 1)
+    assert known(world) == ("*", SubscriptionSource.USED, None)
     with pytest.raises(SubscriptionConflict):
         await world.receive(filter="red")
 
@@ -86,7 +94,7 @@ async def test_a_used_one_is_replaced_when_nobody_has_consumed_for_long(world: W
         await world.receive(filter="blue")
     world.clock.advance(s=1)
     await world.receive(filter="blue")
-    assert known(world) == ("blue", SubscriptionSource.USED, None, 2)
+    assert known(world) == ("blue", SubscriptionSource.USED, None)
 
 
 async def test_one_that_is_set_is_not(world: World) -> None:
@@ -96,7 +104,7 @@ async def test_one_that_is_set_is_not(world: World) -> None:
     with pytest.raises(SubscriptionConflict):
         await world.receive(filter="blue")
     assert bodies(await world.receive()) == [b"red"]
-    assert known(world) == ("red", SubscriptionSource.SET, None, 1)
+    assert known(world) == ("red", SubscriptionSource.SET, None)
 
 
 async def test_a_consumer_that_waits_holds_it(world: World) -> None:
@@ -154,7 +162,7 @@ async def test_it_can_be_replaced_by_saying_so(world: World) -> None:
     await put(world, "red")
     received = await world.receive(filter="blue", replace_subscription=True)
     assert bodies(received) == [b"blue"]
-    assert known(world) == ("blue", SubscriptionSource.USED, None, 2)
+    assert known(world) == ("blue", SubscriptionSource.USED, None)
 
 
 async def test_a_free_group_reads_with_each_request_s_own(world: World) -> None:
@@ -169,7 +177,7 @@ async def test_a_free_group_reads_with_each_request_s_own(world: World) -> None:
 
 async def test_members_read_with_it_too(world: World) -> None:
     assert (await beat(world, "red")).subscriptions == (TopicSubscription(TOPIC, "red"),)
-    assert known(world) == ("red", SubscriptionSource.USED, "w1", 1)
+    assert known(world) == ("red", SubscriptionSource.USED, "w1")
     assert (await beat(world, "")).subscriptions == (TopicSubscription(TOPIC, "red"),)
     world.clock.advance(s=SILENCE_S * 2)
     with pytest.raises(SubscriptionConflict):  # it is a member still
@@ -181,10 +189,10 @@ async def test_members_read_with_it_too(world: World) -> None:
 async def test_it_survives_a_kill_and_ends_with_the_topic(world: World) -> None:
     await put(world, "red")
     await world.kill()
-    assert known(world) == ("red", SubscriptionSource.SET, None, 1)
+    assert known(world) == ("red", SubscriptionSource.SET, None)
     await world.broker.consumer_journal.turn()
     await world.restart()
-    assert known(world) == ("red", SubscriptionSource.SET, None, 1)
+    assert known(world) == ("red", SubscriptionSource.SET, None)
     await world.broker.settings_changes.delete_topic(TOPIC)
     await world.topic()
     assert known(world) is None
@@ -197,7 +205,7 @@ async def test_a_snapshot_has_it(world: World) -> None:
     state.clear()
     for chunk in chunks:
         state.load(chunk)
-    assert known(world) == ("red", SubscriptionSource.SET, None, 1)
+    assert known(world) == ("red", SubscriptionSource.SET, None)
 
 
 async def test_what_the_log_refuses_is_as_it_was(world: World) -> None:
@@ -207,7 +215,7 @@ async def test_what_the_log_refuses_is_as_it_was(world: World) -> None:
         with pytest.raises(DiskFull):
             await put(world, "blue")
         setattr(world.store, how, None)
-        assert known(world) == ("red", SubscriptionSource.SET, None, 1)
+        assert known(world) == ("red", SubscriptionSource.SET, None)
 
 
 async def test_a_full_disk_keeps_nobody_from_consuming(world: World) -> None:
@@ -215,7 +223,7 @@ async def test_a_full_disk_keeps_nobody_from_consuming(world: World) -> None:
     world.clock.advance(s=SILENCE_S)
     world.store.failure = DiskFull("no room")
     await world.receive(filter="blue")
-    assert known(world) == ("red", SubscriptionSource.USED, None, 1)
+    assert known(world) == ("red", SubscriptionSource.USED, None)
     world.store.failure = None
 
 
@@ -225,11 +233,11 @@ async def test_it_can_be_looked_at_and_deleted(world: World) -> None:
         filters.find(group, TOPIC)
     with pytest.raises(TopicNotFound):
         filters.find(group, "nothing")
-    await put(world, "red", is_dry_run=True)
+    await put(world, "red", Terms(is_dry_run=True))
     assert filters.all(group) == {}
     await put(world, "red")
     assert list(filters.all(group)) == [TOPIC]
-    await filters.delete(group, TOPIC, is_dry_run=True)
+    await filters.delete(group, TOPIC, Terms(is_dry_run=True))
     assert (await filters.delete(group, TOPIC)).filter == "red"
     assert filters.all(group) == {}
     await world.kill()
@@ -245,4 +253,41 @@ async def test_a_count_does_not_go_with_the_group_s_filter(world: World) -> None
 async def test_a_refused_request_names_nothing(world: World) -> None:
     with pytest.raises(InvalidRequest):
         await world.receive(0, filter="red")
+    assert known(world) is None
+
+
+async def test_a_version_rises_and_does_not_come_back(world: World) -> None:
+    filters, group = world.broker.group_filters, world.broker.settler.find_group(GROUP)
+    await put(world, "red", Terms(Conditions.at(0)))
+    seen = [version(world)]
+    await put(world, "blue")
+    seen.append(version(world))
+    await filters.delete(group, TOPIC)
+    await put(world, "green")
+    seen.append(version(world))
+    await filters.delete(group, TOPIC)
+    await world.kill()
+    world.clock.advance(ms=10)
+    filters, group = world.broker.group_filters, world.broker.settler.find_group(GROUP)
+    await put(world, "green")
+    seen.append(version(world))
+    assert seen == sorted(set(seen))
+
+
+async def test_conditions_are_judged_on_what_is_there(world: World) -> None:
+    filters, group = world.broker.group_filters, world.broker.settler.find_group(GROUP)
+    await put(world, "red")
+    old = version(world)
+    await put(world, "blue", Terms(Conditions.at(old)))
+    for is_dry_run in (True, False):
+        for terms in (
+            Terms(Conditions.at(old), is_dry_run=is_dry_run),
+            Terms(Conditions.at(0), is_dry_run=is_dry_run),
+        ):
+            with pytest.raises(PreconditionFailed):
+                await put(world, "green", terms)
+        with pytest.raises(PreconditionFailed):
+            await filters.delete(group, TOPIC, Terms(Conditions.at(old), is_dry_run=is_dry_run))
+    assert known(world) == ("blue", SubscriptionSource.SET, None)
+    await filters.delete(group, TOPIC, Terms(Conditions.at(version(world))))
     assert known(world) is None

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.broker.groups.members import Heartbeat
+from app.broker.groups.member_values import Heartbeat
 from app.broker.groups.offset_admin import Committer, OffsetChange, ResetRequest, ResetTarget
 from app.broker.results import QueuePosition
 from app.domain.consumers.membership import Profile, QueueName, TopicSubscription

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.broker.groups.members import Heartbeat
+from app.broker.groups.member_values import Heartbeat
 from app.broker.groups.offset_admin import Committer
 from app.broker.results import Extend, Nack, QueuePosition, ReceiveRequest, Send
 from app.broker.streams.group_stream import GroupStreamRequest

@@ -11,6 +11,7 @@ from app.api.control.dependencies import Services, WithAccess, WithServices, jso
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.change_documents import deleted, dry_run_answer
 from app.api.control.schemas.member_schemas import (
+    HeartbeatAnswer,
     HeartbeatBody,
     LeavingDocument,
     LockAnswer,
@@ -29,7 +30,7 @@ from app.api.large_documents import answer_of
 from app.api.operations.operation import Action, Answer, Body
 from app.api.telemetry.callers import USER_AGENT_CHARS_MAX, address_of
 from app.broker.figures.clients import Caller
-from app.broker.groups.members import MemberShare
+from app.broker.groups.member_values import MemberShare
 from app.domain.access.actions import Kind
 from app.domain.consumers.membership import QueueName
 from app.domain.errors import QueueNotOwned
@@ -79,10 +80,12 @@ async def put_member(
         bool,
         Query(description="read with these filters although the group has another one"),
     ] = False,
-) -> MemberAnswer:
+    dry_run: WithDryRun = None,
+) -> HeartbeatAnswer:
     """Answer the member's share of the queues; with `wait`, when it differs from the known one.
 
-    A group that leases a topic shares out no queues of it: 409 `CONSUMPTION_CONFLICT`.
+    A group that leases a topic shares out no queues of it: 409 `CONSUMPTION_CONFLICT`. A dry run
+    waits for nothing.
     """
     limits, members = services.limits, services.broker.members
     wait_s = 0.0 if wait is None else wait_s_of(wait, limits.wait_seconds_max)
@@ -92,6 +95,9 @@ async def put_member(
     services.to_make(access, Kind.GROUP, group)
     if force or replace_subscription:
         access.require(Action.UPDATE, Kind.GROUP, group)
+    if is_dry_run(dry_run):
+        share = await members.preview_heartbeat(group, client_id, beat)
+        return _answer(services, access, group, client_id, share, tries=True)
     agent = request.headers.get("user-agent", "")[:USER_AGENT_CHARS_MAX]
     caller = Caller(address_of(request.scope), agent, access.caller.name)
 
@@ -104,8 +110,22 @@ async def put_member(
         share = await start(lambda: False)
     topics = members.filters_of(group, client_id)
     services.broker.clients.consumes(group, topics, "heartbeat", client_id, caller)
+    return _answer(services, access, group, client_id, share, tries=False)
+
+
+def _answer(
+    services: Services,
+    access: WithAccess,
+    group: str,
+    client_id: str,
+    share: MemberShare,
+    *,
+    tries: bool,
+) -> HeartbeatAnswer:
     share = replace(share, conflicts=seen_conflicts(access, share.conflicts))
-    return MemberAnswer.of(group, client_id, share, limits.member_lease_ms)
+    lease_ms = services.limits.member_lease_ms
+    answer = MemberAnswer.of(group, client_id, share, lease_ms)
+    return HeartbeatAnswer(**answer.model_dump(), dry_run=tries)
 
 
 @router.serve(
@@ -183,15 +203,19 @@ async def lock_queues(
     access: WithAccess,
     body: Annotated[LockBody, Depends(json_body(LockBody))],
     response: Response,
+    dry_run: WithDryRun = None,
 ) -> LockAnswer:
     """Only the owner of a queue can lock it, and only while no other member's lock is running."""
     names = [each.name for each in body.queues]
     _check_caller(services, access, group, body.client_id, [each.topic for each in names])
-    locking = await services.broker.members.lock(group, body.client_id, body.generation, names)
+    tries = is_dry_run(dry_run)
+    locking = await services.broker.members.lock(
+        group, body.client_id, body.generation, names, is_dry_run=tries
+    )
     if not locking.locked:
         raise _none(locking.refused)
     response.status_code = 207 if locking.refused else 200
-    return LockAnswer.of(locking, services.limits.queue_lock_ms)
+    return LockAnswer.of(locking, services.limits.queue_lock_ms, is_dry_run=tries)
 
 
 @router.serve(
@@ -217,15 +241,17 @@ async def unlock_queues(
     access: WithAccess,
     body: Annotated[UnlockBody, Depends(json_body(UnlockBody))],
     response: Response,
+    dry_run: WithDryRun = None,
 ) -> UnlockAnswer:
     """A queue without a lock counts as unlocked; one that another member has locked is refused."""
     names = [each.name for each in body.queues]
     _check_caller(services, access, group, body.client_id, [each.topic for each in names])
-    locking = await services.broker.members.unlock(group, body.client_id, names)
+    tries = is_dry_run(dry_run)
+    locking = await services.broker.members.unlock(group, body.client_id, names, is_dry_run=tries)
     if not locking.locked:
         raise _none(locking.refused)
     response.status_code = 207 if locking.refused else 200
-    return UnlockAnswer.of(locking)
+    return UnlockAnswer.of(locking, is_dry_run=tries)
 
 
 def _check_caller(

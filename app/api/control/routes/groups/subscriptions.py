@@ -13,7 +13,8 @@ from app.api.control.schemas.member_schemas import (
     SubscriptionChangeDocument,
     SubscriptionSettingBody,
 )
-from app.api.http.conditions import WithDryRun, is_dry_run
+from app.api.http.conditions import WithTerms, etag_of
+from app.api.operations.answers import ETAG_HEADER
 from app.api.operations.operation import Action, Answer, Body
 from app.domain.access.actions import Kind
 
@@ -42,13 +43,15 @@ async def list_group_subscriptions(
     f"GET {_ONE}",
     "The filter with which a group reads a topic",
     needs={"group": Action.GET, "topic": Action.GET},
+    answers={200: Answer(headers=ETAG_HEADER)},
 )
 async def get_group_subscription(
-    group: str, topic: str, services: WithServices
+    group: str, topic: str, services: WithServices, response: Response
 ) -> GroupSubscriptionDocument:
     """404 when nobody has set or used one."""
     settings = services.broker.settler.find_group(group)
     found = services.broker.group_filters.find(settings, topic)
+    response.headers["ETag"] = etag_of(found.version)
     return GroupSubscriptionDocument.of(topic, found)
 
 
@@ -61,8 +64,11 @@ async def get_group_subscription(
         required=True,
         examples={"two tags": {"filter": "created || paid"}},
     ),
-    answers={201: Answer("There was none before")},
-    problems=(507,),
+    answers={
+        200: Answer(headers=ETAG_HEADER),
+        201: Answer("There was none before", headers=ETAG_HEADER),
+    },
+    problems=(412, 507),
 )
 async def put_group_subscription(
     group: str,
@@ -71,18 +77,19 @@ async def put_group_subscription(
     access: WithAccess,
     body: Annotated[SubscriptionSettingBody, Depends(json_body(SubscriptionSettingBody))],
     response: Response,
-    dry_run: WithDryRun = None,
+    terms: WithTerms,
 ) -> SubscriptionChangeDocument:
     """Requests without a filter read with it from now on; others are 409 `SUBSCRIPTION_CONFLICT`,
     unless the group has `"subscription": "free"`."""
-    tries = is_dry_run(dry_run)
     settings = services.broker.settler.find_group(group)
     done = await services.broker.group_filters.set(
-        settings, topic, body.filter, set_by=access.caller.name, is_dry_run=tries
+        settings, topic, body.filter, set_by=access.caller.name, terms=terms
     )
-    response.status_code = 201 if done.is_new and not tries else 200
+    response.status_code = 201 if done.is_new and not terms.is_dry_run else 200
+    if not terms.is_dry_run:
+        response.headers["ETag"] = etag_of(done.subscription.version)
     document = GroupSubscriptionDocument.of(topic, done.subscription)
-    return SubscriptionChangeDocument(**document.model_dump(), dry_run=tries)
+    return SubscriptionChangeDocument(**document.model_dump(), dry_run=terms.is_dry_run)
 
 
 @router.serve(
@@ -91,14 +98,13 @@ async def put_group_subscription(
     needs={"group": Action.UPDATE, "topic": Action.GET},
     status=204,
     answers={200: dry_run_answer(SubscriptionChangeDocument)},
-    problems=(507,),
+    problems=(412, 507),
 )
 async def delete_group_subscription(
-    group: str, topic: str, services: WithServices, dry_run: WithDryRun = None
+    group: str, topic: str, services: WithServices, terms: WithTerms
 ) -> Response:
     """What is consumed meanwhile goes on with the filter that it began with."""
-    tries = is_dry_run(dry_run)
     settings = services.broker.settler.find_group(group)
-    found = await services.broker.group_filters.delete(settings, topic, is_dry_run=tries)
+    found = await services.broker.group_filters.delete(settings, topic, terms)
     document = GroupSubscriptionDocument.of(topic, found)
-    return deleted(SubscriptionChangeDocument(**document.model_dump(), dry_run=tries))
+    return deleted(SubscriptionChangeDocument(**document.model_dump(), dry_run=terms.is_dry_run))

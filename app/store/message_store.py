@@ -46,7 +46,7 @@ from app.store.topics.floor_journal import FloorJournal
 from app.store.topics.topic_floors import TopicFloors
 from app.store.write.appender import Appended, Appender, StepPart
 from app.store.write.first_steps import FirstSteps
-from app.store.write.writer import Done, Turns, Workers, Writer, WriterThread
+from app.store.write.writer import Block, Done, Turns, Workers, Writer, WriterThread
 
 _NEARLY_FULL: Final = "disk"
 """Retention's name in the log of shortages."""
@@ -192,8 +192,8 @@ class MessageStore:
         """
         return self._appender.append_step(parts, flush, done, is_send=is_send)
 
-    def _roll_back(self) -> None:
-        self._appender.roll_back(self._writer.watermarks.written)
+    def _roll_back(self, refused: Sequence[Block]) -> None:
+        self._appender.roll_back(self._writer.watermarks.written, refused)
 
     def flush(self, done: Done) -> None:
         """Bring everything appended so far to the medium; `done` as for `append`."""

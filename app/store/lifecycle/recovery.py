@@ -95,7 +95,7 @@ def recover(
     )
     dispatcher = BlockDispatcher(queues, index, indexed_end=plan.indexed_end)
     recovery = Recovery(plan.start, power_lost=plan.power_lost)
-    steps = WholeBatches(plan.unchecked_end)
+    steps = WholeBatches(plan.unchecked_end, scanner.damages)
     unflushed = 0
     total_bytes = log.end_of_segments - plan.start
     for block in steps.whole_or_below(plan.synced_end, scanner.blocks(plan.start)):
@@ -110,7 +110,8 @@ def recover(
     recovery.scanned_records = dispatcher.records
     recovery.scanned_bytes = scanner.end - plan.start
     recovery.end = scanner.end if unfinished is None else unfinished
-    recovery.damages = [found for found in scanner.damages if found.start < recovery.end]
+    found = sorted(scanner.damages + steps.halves)
+    recovery.damages = [each for each in found if each.start < recovery.end]
     if scanner.end < plan.synced_end:
         damage = Damage(scanner.end, plan.synced_end, "the last confirmed records")
         recovery.damages.append(damage)

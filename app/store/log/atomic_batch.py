@@ -5,10 +5,13 @@ at once. Each says how many records of the step follow it (`MQ_STEP`, the last o
 one behind the other, and never cross a segment. So the log can only end inside a step when the
 write was cut short: nobody was told of it, and the whole step is cut with the torn tail.
 
+Half a step in the middle of the log, with something else where it should go on, is damage: whoever
+wrote on did not look. It was never acknowledged, so it is left out as other bad bytes are.
 A record of a finished step that is damaged later costs only itself, as any other.
 """
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from app.domain.message import PROPERTY_STEP
@@ -17,7 +20,7 @@ from app.store.formats.record.record import (
     decode_fields,
     decode_properties,
 )
-from app.store.log.log_scan import ScannedBlock
+from app.store.log.log_scan import Damage, ScannedBlock
 
 _NAME: Final = PROPERTY_STEP.encode() + b"\x01"
 _TAIL_BYTES: Final = len(_NAME) + 12 + CHECKSUM_BYTES
@@ -26,19 +29,26 @@ _TAIL_BYTES: Final = len(_NAME) + 12 + CHECKSUM_BYTES
 
 def records_left(record: memoryview) -> int:
     """How many records of its step follow an intact record; 0 also when it is of no step."""
-    if bytes(record[-_TAIL_BYTES:]).find(_NAME) < 0:
+    if not _is_marked(record):
         return 0
     text = decode_properties(decode_fields(record).properties).get(PROPERTY_STEP, "0")
     return int(text) if text.isdecimal() else 0
 
 
+def _is_marked(record: memoryview) -> bool:
+    return bytes(record[-_TAIL_BYTES:]).find(_NAME) >= 0
+
+
 class WholeBatches:
     """Passes blocks of a scan on, but for the beginning of a step until its end has come."""
 
-    def __init__(self, unchecked_end: int = 0) -> None:
+    def __init__(self, unchecked_end: int = 0, damages: Sequence[Damage] = ()) -> None:
+        """`damages`: where the scan has found no good record so far; others add to it."""
+        self.halves: list[Damage] = []
+        """Steps in the middle of the log that do not go on; left out."""
         self._unchecked_end = unchecked_end
+        self._damages = damages
         self._held: list[ScannedBlock] = []
-        self._end = 0
         self._left = 0
 
     @property
@@ -52,16 +62,69 @@ class WholeBatches:
         return held
 
     def only_whole(self, blocks: Iterable[ScannedBlock]) -> Iterator[ScannedBlock]:
-        """`blocks` without the beginning of a step that the log ends in."""
+        """`blocks` without the beginning of a step that the log ends in, and without halves."""
         for block in blocks:
-            goes_on = self._held and self._goes_on(block)
+            goes_on = bool(self._held) and self._goes_on(block)
+            halves = self._halves_in(block)
+            if self._held and (self._is_half(block) if not goes_on else 0 in halves):
+                self._note_half([*self.release()])
             first = self._first_of_last_step(block)
             if not goes_on or first > 0 or self._left == 0:
                 yield from self.release()
-            if first > 0:
-                yield _part(block, 0, first)
+            yield from self._without(halves, _part(block, 0, first))
             if first < len(block.starts):
                 self._held.append(_part(block, first, len(block.starts)))
+
+    def _without(self, halves: dict[int, int], block: ScannedBlock) -> Iterator[ScannedBlock]:
+        start = 0
+        for first, end in [*halves.items(), (len(block.starts), 0)]:
+            if start < first:
+                yield _part(block, start, first)
+            if end:
+                self._note_half([_part(block, first, end)])
+            start = end
+
+    def _note_half(self, parts: Sequence[ScannedBlock]) -> None:
+        start = parts[0].base + parts[0].starts[0]
+        end = parts[-1].base + parts[-1].starts[-1] + parts[-1].sizes[-1]
+        self.halves.append(Damage(start, end, "half a step, and other records behind it"))
+
+    def _is_half(self, block: ScannedBlock) -> bool:
+        """Whether the step held back does not go on in this block, though nothing between them is
+        damaged."""
+        last = self._held[-1]
+        end, start = last.base + last.starts[-1] + last.sizes[-1], block.base + block.starts[0]
+        return not any(end <= damage.start < start for damage in self._damages)
+
+    def _halves_in(self, block: ScannedBlock) -> dict[int, int]:
+        """Number of the first record of each half of a step → number behind its last one. Not that
+        in which the block ends."""
+        marks = self._marks_in(block)
+        halves: dict[int, int] = {}
+        first = -1
+        for number, left in marks.items():
+            if first < 0 or marks.get(number - 1, 0) != left + 1:
+                first = number
+            goes_on = marks.get(number + 1) == left - 1
+            if left and not goes_on and number + 1 < len(block.starts):
+                halves[first] = number + 1
+        return halves
+
+    def _marks_in(self, block: ScannedBlock) -> dict[int, int]:
+        """Number of each record that is of a step → how many follow it. The search for the name
+        spares a look at each record, as most are of none."""
+        marks: dict[int, int] = {}
+        at = block.data.find(_NAME)
+        while at >= 0:
+            number = bisect_right(block.starts, at) - 1
+            if number >= 0 and number not in marks and self._is_of_step(block, number):
+                marks[number] = self._mark(block, number)
+            at = block.data.find(_NAME, at + 1)
+        return marks
+
+    def _is_of_step(self, block: ScannedBlock, number: int) -> bool:
+        start, size = block.starts[number], block.sizes[number]
+        return _is_marked(memoryview(block.data)[start : start + size])
 
     def whole_or_below(
         self, confirmed_end: int, blocks: Iterable[ScannedBlock]

@@ -71,7 +71,7 @@ def _verify(directory: Directory) -> Verification:
     known = known_offsets(directory.meta, directory.checkpoint, directory.files)
     scanner = LogScanner(log, unchecked_end=directory.meta.unchecked_end, known_offsets=known)
     promised = directory.dispatched_end
-    steps = WholeBatches(directory.meta.unchecked_end)
+    steps = WholeBatches(directory.meta.unchecked_end, scanner.damages)
     for _, record in records_of(steps.whole_or_below(promised, scanner.blocks(log.start))):
         fields = decode_fields(record)
         queues.take(fields)
@@ -81,7 +81,7 @@ def _verify(directory: Directory) -> Verification:
         result.store_time_ms = max(result.store_time_ms, fields.store_time_ms)
     unfinished = steps.unfinished_from
     result.log_end = scanner.end if unfinished is None else unfinished
-    damages = list(scanner.damages)
+    damages = sorted(scanner.damages + steps.halves)
     if scanner.end < promised:
         damages.append(Damage(scanner.end, promised, "the last records"))
     queues.finish()

@@ -163,10 +163,10 @@ class ConsumeQueue:
         low, high = self.min_offset, self.max_offset
         return max(low, high)  # asked for with each read: `max` takes longer
 
-    def roll_back(self) -> None:
-        """Forget the offsets that were assigned and not confirmed. None of a deleted topic comes
-        again: its successor begins at the minimum."""
-        self.next_offset = self.max_offset
+    def roll_back(self, first: int) -> None:
+        """Forget the offsets from `first` on, which were assigned and not written. None of a
+        deleted topic comes again: its successor begins at the minimum."""
+        self.next_offset = first
         self.extend(self.min_offset)
 
     def append(self, units: bytes) -> None:

@@ -60,6 +60,7 @@ from app.store.write.visibility import (
     FramePublication,
     Publication,
     StepPublication,
+    publications_of,
 )
 from app.store.write.writer import Block, Done, Write, Writer
 
@@ -170,13 +171,15 @@ class Appender:
         """Physical offset behind everything assigned so far."""
         return self._cursor.end
 
-    def roll_back(self, end: int) -> None:
-        """Forget what was assigned behind `end`; it was not written."""
+    def roll_back(self, end: int, refused: Sequence[Block]) -> None:
+        """Forget what was assigned behind `end`: these blocks, in their order. They were not
+        written; what was written and is not readable yet keeps its offsets."""
         self._cursor = AppendCursor(end, self._segment_bytes)
         if self._sums is not None:
             self._sums.forget()
-        for queue in self._queues:
-            queue.roll_back()
+        for block in reversed(refused):
+            for part in reversed(publications_of(block.done)):
+                part.queue.roll_back(part.first)
 
     @property
     def segment_bytes(self) -> int:

@@ -107,6 +107,13 @@ class StepPublication(msgspec.Struct, eq=False):
                     part.announce()
 
 
+def publications_of(done: Done) -> Sequence[Publication]:
+    """What a block makes visible, in order; nothing for a flush."""
+    if isinstance(done, StepPublication):
+        return done.parts
+    return (done,) if isinstance(done, Publication) else ()
+
+
 def _not_shown(audience: Audience, fault: Exception) -> StoreFailed:
     """A queue that is not what the log says: no offset may be given from it any more.
 

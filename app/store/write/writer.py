@@ -23,7 +23,7 @@ A block that fails takes everything behind it along, because the log has no hole
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
@@ -184,7 +184,7 @@ class Writer:
         log: CommitLog,
         turns: Turns,
         end: int,
-        on_rollback: Callable[[], None],
+        on_rollback: Callable[[Sequence[Block]], None],
         workers: Workers = WriterThread,
         cache: PageCacheLimit | None = None,
         shortages: ShortageLog | None = None,
@@ -513,7 +513,7 @@ class Writer:
             if self._flushes:
                 self._worker.wake()
         try:
-            self._on_rollback()
+            self._on_rollback(batch)
         except Exception as fault:  # noqa: BLE001 - whoever waits has to be told
             _LOG.exception("positions could not go back to what is written")
             reason = f"{_text(fault)} while a refused write was taken back"

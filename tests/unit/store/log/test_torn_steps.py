@@ -143,6 +143,74 @@ def test_damage_in_a_finished_step_costs_one_record() -> None:
     assert damage.start == start
 
 
+def without_end_of_step(files: SimulatedFiles, start: int, cut: int, behind: bytes) -> OpenStore:
+    """Cut a step at `cut`, and write on as somebody who does not look; then open as after a kill
+    that lost the checkpoint."""
+    after = cut_at(files, cut)
+    with mock.patch.object(WholeBatches, "only_whole", pass_on):
+        opened = open_store(after, threads=False)
+    if behind:
+        opened.append(behind)
+    opened.append(b"last", queue_id=1)
+    opened.turns.run()
+    after = opened.files.kill()  # type: ignore[attr-defined]
+    return open_store(only_log(after), threads=False)
+
+
+def only_log(files: SimulatedFiles) -> SimulatedFiles:
+    """Without checkpoint and queues, which are made again."""
+    for path in [*files.names]:
+        if path.startswith((paths.CHECKPOINT, "consumequeue/")) and not files.names[path].directory:
+            del files.names[path]
+    return files
+
+
+def test_half_a_step_in_mid_log_is_damage_and_stays_out(caplog: pytest.LogCaptureFixture) -> None:
+    """It was never acknowledged; the ack without the reply is what no consumer must find."""
+    for records in (1, 2, 3):
+        files, start, end = made()
+        view = memoryview(bytes(files.names[paths.segment(0)].seen))
+        cut = start
+        for _ in range(records):
+            cut += int.from_bytes(view[cut : cut + 4])
+        assert cut < end
+        opened = without_end_of_step(files, start, cut, b"behind")
+        assert readable(opened)[:2] == NOTHING[:2]
+        assert opened.bodies("orders", 1) == [b"last"]
+        assert opened.bodies() == [b"before", b"behind"]
+        [damage] = opened.store.status().recovery.damages
+        assert (damage.start, damage.end) == (start, cut)
+        assert opened.store.status().damages["log"] >= 1
+        assert "half a step" in caplog.text
+        again = open_store(opened.files.kill(), threads=False)  # type: ignore[attr-defined]
+        assert readable(again)[:2] == NOTHING[:2]
+
+
+def test_a_scan_in_small_windows_finds_halves_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The half is the end of one block, and what is no part of it the beginning of the next."""
+    only_whole = WholeBatches.only_whole
+
+    def one_by_one(self: WholeBatches, blocks: Iterable[ScannedBlock]) -> Iterator[ScannedBlock]:
+        single = (
+            block._replace(starts=[start], sizes=[size])
+            for block in blocks
+            for start, size in zip(block.starts, block.sizes, strict=True)
+        )
+        yield from only_whole(self, single)
+
+    files, start, _ = made()
+    cut = start + int.from_bytes(files.names[paths.segment(0)].seen[start : start + 4])
+    opened = without_end_of_step(files, start, cut, b"behind")
+    monkeypatch.setattr(WholeBatches, "only_whole", one_by_one)
+    again = open_store(only_log(opened.files.kill()), threads=False)  # type: ignore[attr-defined]
+    assert readable(again)[:2] == NOTHING[:2]
+    assert again.bodies() == [b"before", b"behind"]
+    [damage] = again.store.status().recovery.damages
+    assert (damage.start, damage.end) == (start, cut)
+    whole = only_log(made(behind=b"behind")[0].kill())
+    assert readable(open_store(whole, threads=False)) == WHOLE
+
+
 def test_damage_at_the_end_of_a_confirmed_step_costs_one_record() -> None:
     files, _, end = made()
     opened = open_store(files.kill(), threads=False)  # it writes a checkpoint

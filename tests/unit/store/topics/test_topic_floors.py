@@ -107,7 +107,8 @@ def test_offsets_taken_back_by_a_full_disk_are_not_given_below_the_floor() -> No
     append(opened, b"on its way", OLD)
     opened.store.delete_topic("orders", OLD)
     refused: list[CurlewError | None] = []
-    opened.store._appender.roll_back(opened.store.status().written_end)
+    store_writer = opened.store._writer
+    opened.store._appender.roll_back(opened.store.status().written_end, store_writer._pending)
     assert bounds(opened) == (4, 4)
     appended = opened.store.append(
         "orders", 0, [Message(b"new")], FlushMode.SYNC, refused.append, NEW

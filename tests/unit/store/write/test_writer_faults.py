@@ -8,6 +8,7 @@ from app.domain.errors import DiskFull, StoreFailed
 from app.store.log.commit_log import CommitLog
 from app.store.queues.consume_queue import ConsumeQueue
 from app.store.write.appender import Appender
+from app.store.write.visibility import Publication
 from tests.support.stores.simulated_files import Fault, SimulatedFiles
 from tests.support.stores.stores import OpenStore, open_store
 
@@ -119,3 +120,31 @@ def test_no_checkpoint_counts_on_a_queue_that_lacks_a_confirmed_message(
     opened.store.close()
     again = open_store(files.kill(), threads=False)
     assert again.bodies() == [b"first", b"second"]
+
+
+def test_what_is_written_and_not_shown_keeps_its_offsets_when_later_blocks_are_refused(
+    files: SimulatedFiles, opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while replicas have not confirmed it. Given again, one offset would name two messages."""
+    shown: list[Publication] = []
+
+    def later(publication: Publication) -> None:
+        shown.append(publication)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Publication, "publish", later)
+        opened.append(b"written")
+        opened.turns.run()
+    files.fault = Fault("write", 1, errno.ENOSPC, lasting=True)
+    for _ in range(3):
+        opened.append(b"refused")
+    opened.turns.run()
+    assert opened.outcomes[-3:] != [None] * 3
+    files.fault = None
+    opened.store.look_again()
+    opened.turns.run()
+    assert opened.store.next_offset("orders", 0) == 2
+    for publication in shown:
+        publication.publish()
+    opened.send(b"third")
+    assert opened.bodies() == [b"first", b"written", b"third"]

@@ -209,8 +209,7 @@ async def _take_over(
             await metadata.put_topic(topic.name, settings)
         for group in sorted({row.group for row in plan.offsets}):
             await metadata.ensure_group(group)
-        # Higher ones that are there are of another store's messages.
-        await metadata.commit_offsets(plan.offsets, force=True)
+        await metadata.replace_offsets(plan.offsets)
     finally:
         await metadata.close()
     turns = asyncio.get_running_loop()

@@ -254,7 +254,7 @@ class Broker:
         await self.consumer_journal.load(self._metadata.snapshot, early)
         self.offset_cache.begin(self.consumer_journal.committed(), copy)
         await self.offset_cache.write()
-        await self.epochs.begin(self.groups.lease_ids, 0)
+        await self.epochs.begin(self.groups.lease_ids)
 
     async def stop(self) -> None:
         """Answer who waits, refuse new work, write the offsets. A stopped broker stays stopped."""

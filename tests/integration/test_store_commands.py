@@ -174,17 +174,24 @@ def test_imported_offsets_replace_those_of_an_earlier_store(
 ) -> None:
     """The database stays when its store is given up; what was done there says nothing here."""
     command = Command(tmp_path / "data", capsys)
-    for offset in (4, 2):
+    for offset, others in (4, {"orders@audit": {0: 6}}), (2, {}):
         made = RocketDirectory()
         for number in range(6):
             made.add("orders", 0, b"n%d" % number)
-        made.settings("consumerOffset.json", {"offsetTable": {"orders@billing": {0: offset}}})
+        table = {"orders@billing": {0: offset}, **others}
+        made.settings("consumerOffset.json", {"offsetTable": table})
         shutil.rmtree(tmp_path / "data" / "store", ignore_errors=True)
         command("import", str(made.write(tmp_path / f"rocket{offset}")))
     with run_node(tmp_path / "data") as node, httpx.Client(base_url=node.url, timeout=60) as client:
-        answer = client.post(
-            "/v1/topics/orders/groups/billing/messages:receive",
-            params={"wait": 5, "max_messages": 10},
-        )
-        received = [message["text"] for message in answer.json()["messages"]]
-    assert received == ["n2", "n3", "n4", "n5"]
+        received = {
+            group: [
+                message["text"]
+                for message in client.post(
+                    f"/v1/topics/orders/groups/{group}/messages:receive",
+                    params={"wait": 5, "max_messages": 10},
+                ).json()["messages"]
+            ]
+            for group in ("billing", "audit")
+        }
+    assert received["billing"] == ["n2", "n3", "n4", "n5"]
+    assert received["audit"] == [f"n{number}" for number in range(6)]

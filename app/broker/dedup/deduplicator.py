@@ -53,6 +53,7 @@ from app.domain.errors import (
     OffsetExpired,
     ProducerNotFound,
     SequenceOutOfOrder,
+    StoreFailed,
 )
 from app.domain.limits import MIB
 from app.domain.message import Message
@@ -111,7 +112,7 @@ class Deduplicator:
         if is_adopted:  # before a successor of one of these names can be taken for it
             try:
                 await self.journal.write_snapshot()
-            except DiskFull:
+            except (DiskFull, StoreFailed):
                 self.journal.is_demanded = True
 
     def forget_topic(self, name: str, generation: int) -> None:

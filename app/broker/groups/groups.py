@@ -71,6 +71,8 @@ class Groups:
         self._in_flight: dict[str, InFlight] = {}
         self._leaving: dict[tuple[str, str], AppendFuture] = {}
         """(group, topic) → a deletion of the progress that is being written down."""
+        self._placing: dict[tuple[str, str], AppendFuture] = {}
+        """(group, topic) → where the group begins to read by offset is being written down."""
         self._followed = context.metadata.snapshot
         """The settings that parked receives have seen."""
         self.faults = RowFaults("failed deliveries")
@@ -273,16 +275,30 @@ class Groups:
         self.check_room(group, topic)
         known = self.offset_cache.committed(group.name, topic.name)
         places = {queue: at for queue, at in enumerate(offsets) if queue not in known}
-        with contextlib.suppress(DiskFull):  # the next use of the two binds them
+        try:
             self.consumer_journal.bind(group, topic)
-        new = self._unplaced(group.name, topic.name, places)
-        placed = self.consumer_journal.place_reader(group.name, topic.name, new) if new else None
-        if placed is not None:
-            with contextlib.suppress(DiskFull, SystemBusy):
-                await placed.wait()
+        except DiskFull:  # the place waits as well, and is to come behind
+            self.consumer_journal.bind(group, topic, may_wait=True)
+        pair = group.name, topic.name
+        new = self._unplaced(*pair, places)
+        if new:
+            placed = self.consumer_journal.place_reader(*pair, new)
+            if placed is not None:
+                self._placing[pair] = placed
+        await self._until_placed(pair)
         for queue_id, offset in places.items():
             self.offset_cache.advance((group.name, topic.name, queue_id), offset)
         await self.offset_cache.write()
+
+    async def _until_placed(self, pair: tuple[str, str]) -> None:
+        """The log has where the group begins to read, or has refused it and is told again."""
+        placed = self._placing.get(pair)
+        if placed is None:
+            return
+        with contextlib.suppress(DiskFull, SystemBusy):
+            await placed.wait()
+        if self._placing.get(pair) is placed:
+            del self._placing[pair]
 
     async def offsets_at(
         self, topic: str, bounds: Sequence[QueueBounds], start: StartPosition

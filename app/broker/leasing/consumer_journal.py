@@ -90,7 +90,7 @@ class ConsumerJournal:
             group_now, topic_now = snapshot.groups.get(group), snapshot.topics.get(topic)
             if group_now is None or topic_now is None or queue_id >= topic_now.queues:
                 continue
-            self.bind(group_now, topic_now, is_start=True)
+            self.bind(group_now, topic_now, may_wait=True)
             end = self._store.bounds(topic, queue_id).max_offset
             entry = Placed(group, [(topic, queue_id, min(offset, end))])
             self._append_first(entry)
@@ -113,7 +113,7 @@ class ConsumerJournal:
         ):
             self._finish_deletion(group, topic)
         elif group_now is not None and topic_now is not None:
-            self.bind(group_now, topic_now, is_start=True)
+            self.bind(group_now, topic_now, may_wait=True)
 
     def _is_gone(self, stored: str, generation: int, now: Group | Topic | None) -> bool:
         if now is not None and generation in (0, now.generation):
@@ -158,10 +158,10 @@ class ConsumerJournal:
                 *(len(held), "; ".join(held[:_SHOWN]), "; …" if len(held) > _SHOWN else ""),
             )
 
-    def bind(self, group: Group, topic: Topic, *, is_start: bool = False) -> None:
+    def bind(self, group: Group, topic: Topic, *, may_wait: bool = False) -> None:
         """Let the group's work in the topic be that of these generations, before any of it.
 
-        Raises what `Store.append` raises; at the start the entry waits for room instead, in line
+        Raises what `Store.append` raises; an entry that `may_wait` waits for room instead, in line
         with what else waits, or it would take back a place that is written before it.
         """
         pair = group.name, topic.name
@@ -176,7 +176,7 @@ class ConsumerJournal:
             self._store.begin_topic(retry_topic(*pair), 0)
         is_early = before is None and any(key[:2] == pair for key in self._state.queues)
         entry = Bound(*pair, generations, keeps=is_early)
-        if is_start:
+        if may_wait:
             self._append_first(entry)
         else:
             self._append_bound(entry)
@@ -435,6 +435,7 @@ class ConsumerJournal:
     ) -> AppendFuture:
         """From now on the group reads the topic with this filter. Undone when the log refuses it.
         Raises what `Store.append` raises."""
+        self.bind(group, topic)  # forgets the filter of an earlier topic of this name
         pair = group.name, topic.name
         before = self._state.subscriptions.get(pair)
 
@@ -443,7 +444,6 @@ class ConsumerJournal:
             if error is not None and is_mine and pair in self._state.generations:
                 self._state.take(SubscriptionSet(*pair, before))
 
-        self.bind(group, topic)
         return self.change(SubscriptionSet(*pair, now), flush, settled)
 
     def unsubscribe(self, group: str, topic: str, left: Done) -> AppendFuture:

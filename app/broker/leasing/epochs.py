@@ -16,7 +16,7 @@ from msgspec import Struct
 from app.broker.context import Context
 from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.journal import QUEUE, Journal
-from app.domain.errors import CurlewError, DiskFull, SystemBusy, TooManyRequests
+from app.domain.errors import CurlewError, DiskFull, StoreFailed, SystemBusy, TooManyRequests
 from app.domain.limits import MIB
 from app.domain.names import EPOCHS_TOPIC
 from app.domain.positions import FlushMode
@@ -110,17 +110,17 @@ class Epochs:
         version without them."""
         return self._state.newest is not None or self._store.next_offset(EPOCHS_TOPIC, QUEUE) > 0
 
-    async def begin(self, lease_ids: LeaseIds, highest_lease_id: int) -> None:
-        """Lead the store in an epoch above all that were before, and above every lease id that was
-        seen in the log. Returns when that is on the medium.
+    async def begin(self, lease_ids: LeaseIds) -> None:
+        """Lead the store in an epoch above all that were before; return when the medium has it.
 
         On a full disk the node starts all the same: the entry waits for room, and comes before
-        everything else that is appended. Should the node end before, the next start takes the same
+        everything else that is appended. So it does where a write has failed: nothing is written
+        then, but messages can be read. Should the node end before, the next start takes the same
         number; so does a store that was restored from a copy, or whose epochs are damaged. So the
         ids of each life are taken from a random place in it.
         """
         newest = 0 if self._state.newest is None else self._state.newest.epoch
-        self.current = max(newest, epoch_of(highest_lease_id)) + 1
+        self.current = newest + 1
         self.since_ms = self._clock.now_ms()
         entry = EpochBegun(self.current, self.since_ms)
         part = self.journal.entry(_encode(entry))
@@ -130,7 +130,7 @@ class Epochs:
         try:
             (appended,) = self._store.append_step((part,), FlushMode.SYNC, written.done)
             await written.wait()
-        except (DiskFull, SystemBusy, TooManyRequests):
+        except (DiskFull, SystemBusy, TooManyRequests, StoreFailed):
             self._store.first_steps.append(part)
         else:
             self._store.trim(EPOCHS_TOPIC, QUEUE, appended.first_queue_offset)

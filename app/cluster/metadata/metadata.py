@@ -387,6 +387,12 @@ class Metadata:
         async with self._database.transaction() as connection:
             return await offsets.commit(connection, rows, force=force, now_ms=self._clock.now_ms())
 
+    async def replace_offsets(self, rows: Sequence[CommittedOffset]) -> None:
+        """Store the rows, and forget all others: those are of another store's messages."""
+        async with self._database.transaction() as connection:
+            await offsets.remove_all(connection)
+            await offsets.commit(connection, rows, force=True, now_ms=self._clock.now_ms())
+
     async def delete_offsets(self, group: str, topic: str) -> None:
         """Forget the group's offsets in the topic."""
         async with self._database.transaction() as connection:

@@ -14,7 +14,7 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import Protocol
 
-from app.domain.errors import CurlewError, DiskFull, SystemBusy, TooManyRequests
+from app.domain.errors import CurlewError, DiskFull, StoreFailed, SystemBusy, TooManyRequests
 from app.domain.positions import FlushMode
 from app.store.write.appender import Appended, StepPart
 from app.store.write.writer import Done
@@ -41,11 +41,9 @@ class FirstSteps:
 
     def append(self, part: StepPart) -> None:
         """Append the part now, or when there is room, before anything else that comes after this.
-
-        Raises `StoreFailed`.
-        """
+        A store that takes no writes any more never does."""
         self._wait(next(self._numbers), part)
-        with contextlib.suppress(DiskFull, SystemBusy, TooManyRequests):
+        with contextlib.suppress(DiskFull, SystemBusy, TooManyRequests, StoreFailed):
             self._write()
 
     def _write(self) -> None:

@@ -75,6 +75,14 @@ async def remove(connection: AsyncConnection, group: str, topic: str) -> None:
     )
 
 
+async def remove_all(connection: AsyncConnection) -> None:
+    """Forget the offsets of all groups."""
+    await connection.execute(
+        select(consumer_groups.c.name).order_by(consumer_groups.c.name).with_for_update()
+    )
+    await connection.execute(delete(committed_offsets))
+
+
 async def _existing(connection: AsyncConnection, table: Table, names: set[str]) -> dict[str, int]:
     """Those of `names` that exist, with their generations; they cannot be deleted until the
     transaction ends."""

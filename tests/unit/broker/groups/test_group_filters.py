@@ -9,6 +9,7 @@ from msgspec import structs
 from app.broker.groups.group_filters import TERMS
 from app.broker.groups.member_values import Heartbeat
 from app.broker.polling.poll_values import PollRequest
+from app.broker.progress.progress_entries import GroupSubscription
 from app.domain.changes.conditions import Conditions, Terms
 from app.domain.consumers.consumption import SubscriptionSource
 from app.domain.consumers.membership import Profile, QueueName, TopicSubscription
@@ -20,7 +21,9 @@ from app.domain.errors import (
     SubscriptionNotFound,
     TopicNotFound,
 )
+from app.domain.identity import Kind
 from app.domain.limits import Limits
+from app.domain.positions import FlushMode
 from app.domain.settings import GroupSettings, SubscriptionRule
 from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, never_gone, running
 from tests.support.nodes.waiting import until
@@ -291,3 +294,19 @@ async def test_conditions_are_judged_on_what_is_there(world: World) -> None:
     assert known(world) == ("blue", SubscriptionSource.SET, None)
     await filters.delete(group, TOPIC, Terms(Conditions.at(version(world))))
     assert known(world) is None
+
+
+async def test_a_refused_filter_leaves_none_of_an_earlier_topic_of_the_name(world: World) -> None:
+    await world.receive(filter="green")
+    await world.metadata.set_generation(Kind.TOPIC, TOPIC, 77)  # as if made again by another
+    snapshot = world.metadata.snapshot
+    journal = world.broker.consumer_journal
+    now = GroupSubscription("blue", SubscriptionSource.USED, None, 0, 1)
+    world.store.held = []
+    written = journal.set_subscription(
+        snapshot.groups[GROUP], snapshot.topics[TOPIC], now, FlushMode.ASYNC
+    )
+    *_, (*_, done) = world.store.held
+    done(DiskFull("no room"))
+    assert written.has_failed
+    assert journal.subscription(GROUP, TOPIC) is None

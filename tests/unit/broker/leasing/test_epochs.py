@@ -6,6 +6,7 @@ Controls: `LeaseIds` from the clock, and offsets of SQL that count, fail these t
 import asyncio
 import logging
 
+import msgspec
 import pytest
 
 from app.broker.leasing.epochs import LEASES_OF_EPOCH, RENEWED_AFTER_BYTES, epoch_of
@@ -13,10 +14,12 @@ from app.domain.errors import (
     CurlewError,
     DiskFull,
     ReceiptHandleExpired,
+    StoreFailed,
     SystemBusy,
     TooManyRequests,
 )
-from app.domain.names import EPOCHS_TOPIC
+from app.domain.identity import Kind
+from app.domain.names import EPOCHS_TOPIC, PROGRESS_TOPIC
 from app.domain.positions import CommittedOffset, QueueOffset
 from app.domain.settings import GroupSettings
 from app.store.write.first_steps import FirstSteps
@@ -130,6 +133,19 @@ async def test_no_other_shortage_keeps_a_node_from_starting(lack: CurlewError) -
         assert world.broker.epochs.current == 3
 
 
+@pytest.mark.parametrize("how", ["refusal", "failure"])
+async def test_a_store_that_takes_no_writes_starts_and_can_be_read(how: str) -> None:
+    async with running() as world:
+        await world.send(b"x")
+        setattr(world.store, how, StoreFailed("the medium is gone"))
+        await world.restart()
+        assert [world.store.decode(each).body for each in (await world.pull()).read.records] == [
+            b"x"
+        ]
+        await asyncio.sleep(0)
+        setattr(world.store, how, None)
+
+
 async def test_handles_of_an_earlier_life_are_void() -> None:
     async with running() as world:
         await world.send(b"a")
@@ -230,3 +246,52 @@ async def test_where_a_reader_begins_outlives_a_shortage(how: str, lack: CurlewE
         await world.restart()
         assert world.committed() == {0: 4, 1: 0}
         assert await world.broker.groups.positions(group, topic) == [4, 0]
+
+
+async def test_nobody_hears_where_a_group_begins_before_the_log_has_it() -> None:
+    """Not the second member that asks while the first one's place is being written, either."""
+    async with running() as world:
+        await world.group(GroupSettings(start="latest"))
+        world.store.fill(TOPIC, 0, numbered(4))
+        snapshot = world.metadata.snapshot
+        group, topic = snapshot.groups[GROUP], snapshot.topics[TOPIC]
+        world.store.held = []
+        asked = [
+            asyncio.ensure_future(world.broker.groups.positions(group, topic)) for _ in range(2)
+        ]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert [each.done() for each in asked] == [False, False]
+        world.store.confirm()
+        world.store.held = None
+        assert await asyncio.gather(*asked) == [[4], [4]]
+
+
+async def test_a_reader_of_a_topic_made_again_keeps_its_place_over_a_full_disk() -> None:
+    """What binds the group to the new topic forgets what is known of the earlier one, and waits for
+    room as the place does: in front of it."""
+    async with running() as world:
+        await world.group(GroupSettings(start="latest"))
+        world.store.fill(TOPIC, 0, numbered(1))
+        await world.commit(1)
+        world.broker.offset_cache.forget(topic=TOPIC)
+        await world.metadata.set_generation(Kind.TOPIC, TOPIC, 77)  # as if made again by another
+        world.store.fill(TOPIC, 0, numbered(3))
+        snapshot = world.metadata.snapshot
+        group, topic = snapshot.groups[GROUP], snapshot.topics[TOPIC]
+        world.store.generations[TOPIC] = 77, False
+        world.store.refusal = LOG_FULL
+        assert await world.broker.groups.positions(group, topic) == [4]
+        assert world.broker.consumer_journal.is_bound(group, topic)
+        world.store.refusal = None
+        await world.send(b"4")
+        entries = world.store.queues[PROGRESS_TOPIC, 0].records
+        told = [
+            msgspec.msgpack.decode(world.store.decode(memoryview(each)).body)
+            for each in entries[-2:]
+            if each is not None
+        ]
+        assert told == [
+            [9, GROUP, TOPIC, [group.generation, 77], False],
+            [3, GROUP, [[TOPIC, 0, 4]]],
+        ]

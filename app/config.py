@@ -106,6 +106,8 @@ class Config:
     """Addresses and networks of proxies whose X-Forwarded-For and -Proto are believed."""
     hooks: tuple[str, ...] = ()
     """Names of the plug-ins that are on, in their order."""
+    otel_traces: bool = False
+    """Make OpenTelemetry's spans; needs the extra `otel`."""
     trace_hours: int = 72
     """How long the trails of messages are kept."""
     audit_days: int = 400
@@ -355,6 +357,9 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "hooks": Setting(
         Kind(_names, "names of entry points, with commas"),
         "Plug-ins that are asked about sends, and told of sends and settles.",
+    ),
+    "otel_traces": Setting(
+        _BOOLEAN, "Make OpenTelemetry's spans of sends, receives and settles; OTEL_* says where to."
     ),
     "trace_hours": Setting(_number(1, 24 * 365), "Hours that the trails of messages are kept."),
     "audit_days": Setting(_number(1, 36_500), "Days that entries of the audit are kept."),

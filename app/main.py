@@ -55,6 +55,7 @@ def create_app(node: Node, connections: Connections | None = None) -> ASGIApp:
         ),
         audit=node.metadata.audit,
         quotas=quotas_of(node),
+        tracer=None if node.spans is None else node.spans.tracer,
         failures=None if connections is None else connections.failures,
     )
 

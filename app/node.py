@@ -11,7 +11,7 @@ import logging
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from app.broker import Broker, BrokerConfig
 from app.broker.hooks.hook_loading import load_hooks
@@ -46,6 +46,9 @@ from app.runtime.secure.tokens import TokenSettings, TokenVerifier
 from app.runtime.service import Service
 from app.runtime.system_clock import SystemClock
 from app.store import FOREVER_MS, MessageStore, OsFiles, RetentionPolicy, StoreConfig
+
+if TYPE_CHECKING:  # an extra, imported where it is on
+    from app.runtime.span_export import SpanExport
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -112,6 +115,8 @@ class Node:
         self.tokens: TokenVerifier | None = None
         """None: no tokens are taken."""
         self.tls: TlsFiles | None = None
+        self.spans: SpanExport | None = None
+        """OpenTelemetry's; None: off."""
         """None: plain HTTP."""
         self.node_id = store.store_id.hex()
         self._stack = stack
@@ -170,6 +175,9 @@ class Node:
             broker.health.policy_age = metadata.principals.age
             node.running.listen(node._follow)
             node.tls, node.tokens = tls, tokens
+            node.spans = _spans_of(config, store.store_id.hex())
+            if node.spans is not None:
+                stack.push_async_callback(asyncio.to_thread, node.spans.close)
             await node._register_if_there_is_room()
             for service in node._services():
                 broker.health.watch(service)
@@ -534,6 +542,17 @@ def _tokens_of(config: Config, clock: Clock) -> TokenVerifier | None:
 def _log_failure(error: CurlewError | None) -> None:
     if error is not None:
         _LOG.error("a flush failed: %s", error.detail)
+
+
+def _spans_of(config: Config, node_id: str) -> "SpanExport | None":
+    """Raises `ConfigError` when spans are asked for and the extra is not installed."""
+    if not config.otel_traces:
+        return None
+    try:
+        from app.runtime.span_export import SpanExport
+    except ImportError as error:
+        raise ConfigError(str(error)) from error
+    return SpanExport(node_id)
 
 
 def _hooks_of(config: Config) -> list[NamedHook]:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 from functools import cache
 from http import HTTPStatus
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -42,6 +42,9 @@ from app.domain.access.audit import AuditLog
 from app.domain.limits import Limits
 from app.runtime.system_clock import SystemClock
 
+if TYPE_CHECKING:  # an extra, imported where it is on
+    from opentelemetry.trace import Tracer
+
 
 def build_api(
     broker: Broker,
@@ -58,6 +61,7 @@ def build_api(
     quotas: Quotas | None = None,
     failures: Failures | None = None,
     audit: AuditLog | None = None,
+    tracer: "Tracer | None" = None,
 ) -> Gateway:
     """The ASGI application.
 
@@ -67,7 +71,7 @@ def build_api(
     for the metrics. `trusted_proxies` are addresses and networks whose `X-Forwarded-*` headers
     count. `configuration` has the node's settings. `credentials` ask for a key once the node is
     closed; without them it is open. `quotas` bound what one principal or topic may take; `failures`
-    count wrong credentials; `audit` is told of what was refused.
+    count wrong credentials; `audit` is told of what was refused; `tracer` makes spans.
     """
     traffic = RequestMetrics()
     pressure = MemoryBudget(limits) if connections is None else connections.pressure
@@ -89,7 +93,7 @@ def build_api(
         control_plane.mount("/ui", _for_who_sees_the_cluster(web))
         control_plane.router.routes += [Route("/ui", _to_the_pages), Route("/", _entrance)]
     return Gateway(
-        build_router(broker, limits, traffic, NamedElsewhere(rights, owners)),
+        build_router(broker, limits, traffic, NamedElsewhere(rights, owners), tracer),
         control_plane,
         header_block_bytes_max=limits.header_block_bytes_max,
         local_only=local_only,

@@ -408,6 +408,11 @@ TOKEN_SUBJECT_CHARS_MAX = 255
 TOKENS_REMEMBERED_MAX = 4_096
 """Good tokens that are not checked again."""
 
+SPAN_HANDLES_MAX = 20_000
+"""Receipt handles of which a node with OpenTelemetry remembers the trace: the last ones."""
+SPAN_LINKS_MAX = 128
+"""Messages that one span is linked to."""
+
 QUOTA_ROWS_MAX = 20_000
 """Principals, and as many topics, that a node keeps buckets of: those that were used last."""
 FAILING_ADDRESSES_MAX = 10_000

@@ -1,9 +1,11 @@
 """What a node asks of its store on this and that machine."""
 
+import sys
+
 import pytest
 
 from app import node
-from app.config import Config
+from app.config import Config, ConfigError
 from app.domain.limits import MIB
 
 GIB = 1024 * MIB
@@ -34,3 +36,13 @@ def test_the_log_fills_a_part_of_the_memory_where_new_memory_is_dear(
     note = node.log_cache_note(config)
     assert (note is not None) is (setting is None and kept is not None)
     assert note is None or f"the newest {(kept or 0) // MIB} MiB" in note
+
+
+def test_spans_without_their_extra_are_refused_with_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "app.runtime.span_export", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    with pytest.raises(ConfigError, match=r"pip install 'curlew\[otel\]'"):
+        node._spans_of(Config(otel_traces=True), "4f2a91c7")
+    assert node._spans_of(Config(), "4f2a91c7") is None

@@ -81,7 +81,7 @@ class Receiving:
             headers += near_quota_headers(self._broker.long_polls.quota)
         try:
             if raw:
-                body_bytes = await _answer_raw(exchange, result, headers)
+                body_bytes = await self._answer_raw(exchange, result, headers)
             else:
                 body_bytes = await self._answer(exchange, request, result, headers, force_base64)
         except (ClientGone, NotAcceptable):  # it left meanwhile, or could not read the answer
@@ -119,6 +119,26 @@ class Receiving:
             ),
         )
         return body_bytes
+
+    async def _answer_raw(
+        self, exchange: RequestContext, result: ReceiveResult, headers: Headers
+    ) -> int:
+        """Send the one message, if there is one; the bytes of its body."""
+        if not result.deliveries:
+            await exchange.answer_empty(204, headers)
+            return 0
+        delivery = result.deliveries[0]
+        headers += raw_headers(delivery.message)
+        headers += [
+            (b"mq-receipt-handle", delivery.receipt_handle.encode("ascii")),
+            (b"mq-delivery-attempt", b"%d" % delivery.attempt),
+            (b"mq-max-attempts", b"%d" % delivery.max_attempts),
+            (b"mq-invisible-until-ms", b"%d" % delivery.invisible_until_ms),
+        ]
+        body, of_body = raw_body(delivery.message, exchange.headers.get(b"accept-encoding"))
+        headers += of_body
+        await exchange.answer_or_tell(200, headers, body)
+        return len(body)
 
     def _request_of(
         self, asked: ReceiveBody, query: Query, wait_s: float, *, raw: bool
@@ -179,22 +199,3 @@ def _bounded(name: str, asked: int | None, query: Query, high: int) -> int | Non
             fields={"parameter": name, "min": 1, "max": high},
         )
     return value
-
-
-async def _answer_raw(exchange: RequestContext, result: ReceiveResult, headers: Headers) -> int:
-    """Send the one message, if there is one; the bytes of its body."""
-    if not result.deliveries:
-        await exchange.answer_empty(204, headers)
-        return 0
-    delivery = result.deliveries[0]
-    headers += raw_headers(delivery.message)
-    headers += [
-        (b"mq-receipt-handle", delivery.receipt_handle.encode("ascii")),
-        (b"mq-delivery-attempt", b"%d" % delivery.attempt),
-        (b"mq-max-attempts", b"%d" % delivery.max_attempts),
-        (b"mq-invisible-until-ms", b"%d" % delivery.invisible_until_ms),
-    ]
-    body, of_body = raw_body(delivery.message, exchange.headers.get(b"accept-encoding"))
-    headers += of_body
-    await exchange.answer_or_tell(200, headers, body)
-    return len(body)

@@ -1,6 +1,6 @@
 """All operations of the data plane, and the handler of each."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from app.api.access.named_elsewhere import NamedElsewhere
 from app.api.dataplane.browsing import Browsing
@@ -33,6 +33,9 @@ from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
 from app.domain.limits import Limits
 
+if TYPE_CHECKING:  # an extra, imported where it is on
+    from opentelemetry.trace import Tracer
+
 _Named = NamedElsewhere | None
 
 OPERATIONS: Final = (
@@ -48,13 +51,19 @@ def build_router(
     limits: Limits,
     traffic: RequestMetrics | None = None,
     named: _Named = None,
+    tracer: "Tracer | None" = None,
 ) -> Router:
-    """The routes to handlers, which count in `traffic`; `named` asks for what paths do not name."""
+    """The routes to handlers, which count in `traffic`; `named` asks for what paths do not name,
+    `tracer` makes spans."""
     parts = broker, limits, traffic or RequestMetrics()
     more = *parts, named or NamedElsewhere(None, None)
     sending, requesting, browsing = Sending(*parts), Requesting(*parts), Browsing(*parts)
     pulling, receiving, streaming = Pulling(*parts), Receiving(*more), Streaming(*more)
     settling, polling = Settling(*more), Polling(*more)
+    if tracer is not None:
+        from app.api.dataplane.spans.traced_handlers import traced_handlers
+
+        sending, receiving, settling = traced_handlers(tracer, parts, more)
     return Router(
         {
             SEND_MESSAGE: sending.send,

@@ -1,0 +1,1 @@
+"""Spans of sends, receives and settles; imported where OpenTelemetry is on."""

@@ -207,13 +207,13 @@ async def _release_store(config: Config) -> str:
     """What to say when the next store that starts may claim the database."""
     metadata = await Metadata.open(ClusterConfig(config.database, config.flush), SystemClock())
     try:
-        store_id = await metadata.release_store()
+        released = await metadata.release_shard(config.shard or None)
     finally:
         await metadata.close()
-    if store_id is None:
+    if released is None:
         return "The metadata database belongs to no store; the next one that starts claims it.\n"
     return (
-        f"The metadata database belongs to store {store_id.hex()} no more; the next store that"
+        f"The metadata database belongs to store {released[1].hex()} no more; the next store that"
         " starts claims it, with all topics and groups.\n"
     )
 

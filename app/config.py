@@ -20,6 +20,8 @@ from app.runtime.secure.secret_files import UnusableSecretFile, read_secret
 
 _PASSWORD: Final = re.compile(r"://[^/?#]*:[^/?#]*@|[?&]password=")
 """In a URL of a database."""
+_SHARD: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_URL: Final = re.compile(r"https?://[^/\s?#@]+(/[^\s?#]*)?")
 _HIDDEN: Final = "***"
 ENVIRONMENT_PREFIX: Final = "CURLEW_"
 DEFAULT_PORT: Final = 8710
@@ -112,6 +114,12 @@ class Config:
     """How long the trails of messages are kept."""
     audit_days: int = 400
     """How long entries of the audit are kept."""
+    shard: str = ""
+    """Name of the node's shard. Empty: the one that its store has, or one of its own."""
+    advertise_url: str = ""
+    """Where clients reach the node. Empty: host and port."""
+    zone: str = ""
+    """Where it stands: a rack, a room, an availability zone."""
     log_level: str = "info"
     access_log: bool = False
     """One JSON line per request."""
@@ -184,6 +192,18 @@ def _names(text: str) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         raise ValueError("each name once")
     return names
+
+
+def _shard_name(text: str) -> str:
+    if not _SHARD.fullmatch(text):
+        raise ValueError("use 1 to 64 letters, digits, - and _")
+    return text
+
+
+def _url(text: str) -> str:
+    if not _URL.fullmatch(text):
+        raise ValueError("use http:// or https://, a host, and a port")
+    return text
 
 
 def _number_or_zero(low: int, high: int) -> Kind:
@@ -363,6 +383,16 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     ),
     "trace_hours": Setting(_number(1, 24 * 365), "Hours that the trails of messages are kept."),
     "audit_days": Setting(_number(1, 36_500), "Days that entries of the audit are kept."),
+    "shard": Setting(
+        Kind(_shard_name, "letters, digits, - and _"),
+        "Name of the shard that the node's store is: the log of one node, which has its part of the"
+        " queues. Fixed at the first start. Unset: the store's id.",
+    ),
+    "advertise_url": Setting(
+        Kind(_url, "http://host:port"),
+        "Where clients reach the node; routes name it. Unset: made of host and port.",
+    ),
+    "zone": Setting(Kind(str, "a name"), "Where the node stands: a rack, a room, a zone."),
     "log_level": Setting(
         _choice("debug", "info", "warning", "error"), "Lowest level that is logged, to stderr."
     ),

@@ -8,29 +8,34 @@ Tests start a `Node`, not a server.
 
 import asyncio
 import logging
+import secrets
+import socket
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from app.broker import Broker, BrokerConfig
 from app.broker.hooks.hook_loading import load_hooks
 from app.broker.hooks.hooks import Hooks, NamedHook, UnusableHook
-from app.cluster import ClusterConfig, DatabaseFull, Metadata, regressed, sqlite_file_of
-from app.config import LOG_CACHE_MIB_MIN, AuthMode, Config, ConfigError
-from app.domain.access.keyring import Keyring
-from app.domain.access.keys import NewKey, key_id_of
+from app.cluster import (
+    Claim,
+    ClusterConfig,
+    DatabaseFull,
+    Metadata,
+    NodeView,
+    sqlite_file_of,
+)
+from app.config import LOG_CACHE_MIB_MIN, Config, ConfigError
 from app.domain.clock import Clock
-from app.domain.errors import CurlewError, StateConflict
+from app.domain.errors import CurlewError
 from app.domain.limits import DEFAULT_RETENTION_MS, MIB, Limits
 from app.domain.names import TRACE_TOPIC, dead_letter_topic, retry_topic
 from app.domain.shortages import HINTS, shortage_of
+from app.node_access import admit_administrator, close_if_closed, refuse_older_copy
 from app.running_config import RunningConfig
 from app.runtime.closed_marker import (
-    is_closed_here,
     remember_closed,
     remember_version,
-    remembered_version,
 )
 from app.runtime.machine import gives_free_memory_back, memory_bytes
 from app.runtime.private_files import (
@@ -39,12 +44,12 @@ from app.runtime.private_files import (
     make_private_directory,
     narrow,
 )
-from app.runtime.secure.secret_files import read_secret, write_secret
 from app.runtime.secure.secret_key import SecretKey
 from app.runtime.secure.tls_files import TlsFiles
 from app.runtime.secure.tokens import TokenSettings, TokenVerifier
 from app.runtime.service import Service
 from app.runtime.system_clock import SystemClock
+from app.runtime.version import program_version
 from app.store import FOREVER_MS, MessageStore, OsFiles, RetentionPolicy, StoreConfig
 
 if TYPE_CHECKING:  # an extra, imported where it is on
@@ -150,13 +155,13 @@ class Node:
             stack.push_async_callback(metadata.close)
             await metadata.claim_secret_key(secret_key)
             metadata.audit.write_as(None, secret_key)
-            await _admit_administrator(config, metadata)
-            _close_if_closed(config, metadata)
-            _refuse_older_copy(config, metadata)
+            await admit_administrator(config, metadata)
+            close_if_closed(config, metadata)
+            refuse_older_copy(config, metadata)
             store = _open_store(config, limits, clock)
             stack.callback(store.close)
-            address = f"{config.host}:{config.port}"
-            await metadata.claim_store(store.store_id, address)
+            claim = _claim_of(config, store.store_id)
+            epoch_floor = await metadata.claim_shard(claim)
             metadata.audit.write_as(store.store_id.hex(), secret_key)
             broker = await Broker.open(
                 store,
@@ -168,6 +173,7 @@ class Node:
                     auto_create_groups=config.auto_create_groups,
                 ),
                 hooks,
+                epoch_floor=epoch_floor,
             )
             stack.push_async_callback(broker.stop)
             node = cls(config, limits, clock, store, metadata, broker, stack)
@@ -178,7 +184,7 @@ class Node:
             node.spans = _spans_of(config, store.store_id.hex())
             if node.spans is not None:
                 stack.push_async_callback(asyncio.to_thread, node.spans.close)
-            await node._register_if_there_is_room()
+            await node._register_if_there_is_room(claim)
             for service in node._services():
                 broker.health.watch(service)
                 await service.start()
@@ -366,17 +372,28 @@ class Node:
             if each is not None:
                 each.refresh()
 
-    async def _register_if_there_is_room(self) -> None:
+    async def _register_if_there_is_room(self, claim: Claim) -> None:
         """Register, on a full disk later: the heartbeat does it, and readers need not wait."""
         try:
             await self._register()
+            await self.metadata.lead_shard(claim.grant_id, self.broker.epochs.current)
         except DatabaseFull as error:
             _LOG.warning("the node is not registered yet: %s", error.for_log)
 
     async def _register(self) -> None:
-        address = f"{self.config.host}:{self.config.port}"
+        config, now_ms = self.config, self.clock.now_ms()
         await self.metadata.register_node(
-            self.node_id, address, self.store.store_id, self.clock.now_ms()
+            NodeView(
+                self.node_id,
+                f"{config.host}:{config.port}",
+                self.store.store_id,
+                now_ms,
+                now_ms,
+                shard=self.metadata.shard,
+                advertise_url=advertised_url(config),
+                zone=config.zone,
+                version=program_version(),
+            )
         )
 
     async def _heartbeat(self) -> None:
@@ -387,97 +404,24 @@ class Node:
             _LOG.warning("no heartbeat: %s", error.detail)
 
 
-async def _admit_administrator(config: Config, metadata: Metadata) -> None:
-    """Make the first administrator with the key of `admin_key_file`, or write a new one there.
-
-    Raises `ConfigError`. What an orchestrator starts needs no command before.
-    """
-    file = config.admin_key_file
-    if file is None or metadata.principals.keyring.keys:
-        return
-    given = _key_in(file)
-    try:
-        made = await metadata.principals.make_first(given)
-    except StateConflict:  # there is one, whose keys have all expired, or another node was faster
-        return
-    if given is None:
-        _write_key(file, made)
-    await metadata.principals.refresh()
-    _LOG.info("the key of the first administrator is %s, in %s", made.key_id, file)
+def _claim_of(config: Config, store_id: bytes) -> Claim:
+    """What this start says of its shard."""
+    return Claim(
+        store_id,
+        config.shard,
+        store_id.hex(),
+        f"{config.host}:{config.port}",
+        f"{socket.gethostname()}:{config.data_dir.absolute()}",
+        secrets.token_bytes(16),
+    )
 
 
-def _key_in(file: Path) -> NewKey | None:
-    """The key that is in `admin_key_file`; None when there is no file."""
-    if not file.exists():
-        return None
-    text = read_secret(file, "admin_key_file").decode("latin-1").strip()
-    key_id = key_id_of(text)
-    if key_id is None:
-        raise ConfigError(
-            f"admin_key_file = {file} holds no API key; name a file that is not there, and a key "
-            "is made and written to it"
-        )
-    return NewKey(key_id, text)
-
-
-def _write_key(file: Path, key: NewKey) -> None:
-    try:
-        write_secret(file, f"{key.text}\n".encode("ascii"))
-    except OSError as error:
-        raise ConfigError(
-            f"admin_key_file = {file} cannot be made: {error.strerror}; a first administrator was "
-            "made with a key that nobody has: make another with `curlew key create NAME --role "
-            "admin`"
-        ) from error
-
-
-def _close_if_closed(config: Config, metadata: Metadata) -> None:
-    """Ask for keys if this node ever did. Raises `ConfigError` for a node that nobody should serve.
-
-    The fact stands in the database and beside the store: neither loss opens the node.
-    """
-    principals = metadata.principals
-    if is_closed_here(config.data_dir) or config.auth is AuthMode.REQUIRED:
-        principals.close_here()
-    if not principals.keyring.is_closed:
-        if not (config.is_local or config.insecure_anonymous):
-            raise ConfigError(
-                f"host = {config.host!r} can be reached by other machines, and there is no key; "
-                "make the first with `curlew init` and the same settings, or say "
-                "--insecure-anonymous if only people you trust reach it"
-            )
-        return
-    if config.insecure_anonymous:
-        raise ConfigError(
-            "this node asks for keys, and --insecure-anonymous says that it does not; leave it "
-            "out, or forget all keys with `curlew security open`"
-        )
-    if not principals.keyring.keys:
-        _LOG.warning(
-            "nobody has a key, and this node asks for one: make the first with `curlew init` and "
-            "the settings of this node"
-        )
-
-
-def _refuse_older_copy(config: Config, metadata: Metadata) -> None:
-    """Raise `ConfigError` when this node has seen newer keys and policies than the database has.
-
-    A database without any principal is no copy: it has lost all, and no key can come alive.
-    """
-    principals = metadata.principals
-    known = remembered_version(config.data_dir)
-    principals.changes.known_version = max(principals.changes.known_version, known)
-    if principals.keyring.version < known and principals.keyring.principals:
-        error = regressed(principals.keyring.version, known)
-        raise ConfigError(f"{error.code}: {error.detail}; {error.hint}")
-    _remember(config, principals.keyring)
-
-
-def _remember(config: Config, keyring: Keyring) -> None:
-    """Beside the store: neither the loss of the database nor an old copy of it takes this back."""
-    if keyring.is_closed:
-        remember_closed(config.data_dir)
-    remember_version(config.data_dir, keyring.version)
+def advertised_url(config: Config) -> str:
+    """Where clients reach the node, as far as it knows."""
+    if config.advertise_url:
+        return config.advertise_url.rstrip("/")
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    return f"{'https' if config.has_tls else 'http'}://{host}:{config.port}"
 
 
 def _open_store(config: Config, limits: Limits, clock: Clock) -> MessageStore:

@@ -187,15 +187,20 @@ class Broker:
         limits: Limits,
         config: BrokerConfig,
         hooks: Sequence[NamedHook] = (),
+        *,
+        epoch_floor: int = 0,
     ) -> Self:
-        """Make a broker and start it. Raises `MetadataUnavailable`."""
+        """Make a broker and start it. Raises `MetadataUnavailable`.
+
+        Its epoch is above `epoch_floor`, the newest that others know.
+        """
         keys = HandleKeys(
             await metadata.secret(RECEIPT_KEY_NAME), await metadata.secret(RECALL_KEY_NAME)
         )
         readers = ThreadPoolExecutor(config.reader_threads, "broker-reader")
         context = Context(store, metadata, clock, limits, config, readers, hooks=Hooks(hooks))
         broker = cls(context, keys)
-        await broker.start()
+        await broker.start(epoch_floor)
         return broker
 
     def _make_services(self, config: BrokerConfig) -> tuple[Service, ...]:
@@ -225,13 +230,13 @@ class Broker:
         health.watch(*self.services, self.delays.service, self.schedules.service)
         return health
 
-    async def start(self) -> None:
+    async def start(self, epoch_floor: int = 0) -> None:
         """Load what the metadata and the log know, and take up work. Raises
         `MetadataUnavailable`. A broker that works stays as it is."""
         if not self._gate.closed_because:
             return
         await self.lifecycle.start()
-        await self._start_progress()
+        await self._start_progress(epoch_floor)
         await self.members.load()
         await self.dead_letters.start()
         await self.transactions.start()
@@ -243,7 +248,7 @@ class Broker:
             await service.start()
         self._gate.closed_because = ""
 
-    async def _start_progress(self) -> None:
+    async def _start_progress(self, epoch_floor: int) -> None:
         """Read back how far the groups are, and begin an epoch, above all leases of before.
 
         What SQL has counts once: in a log without epochs, of a version that kept offsets there.
@@ -254,7 +259,7 @@ class Broker:
         await self.consumer_journal.load(self._metadata.snapshot, early)
         self.offset_cache.begin(self.consumer_journal.committed(), copy)
         await self.offset_cache.write()
-        await self.epochs.begin(self.groups.lease_ids)
+        await self.epochs.begin(self.groups.lease_ids, epoch_floor)
 
     async def stop(self) -> None:
         """Answer who waits, refuse new work, write the offsets. A stopped broker stays stopped."""

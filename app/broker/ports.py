@@ -298,6 +298,20 @@ class Topic(Protocol):
         ...
 
     @property
+    def writable_here(self) -> Sequence[int]:
+        """Queues that take messages and are of this node's shard."""
+        ...
+
+    @property
+    def first_queues(self) -> int:
+        """Queues that it was made with: what is aimed at its home by hash never moves."""
+        ...
+
+    def shard_of(self, queue_id: int) -> str | None:
+        """The shard of a queue, when it is not the one of this node."""
+        ...
+
+    @property
     def max_body_bytes(self) -> int | None: ...
     @property
     def max_rate(self) -> int | None: ...

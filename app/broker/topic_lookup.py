@@ -1,7 +1,13 @@
 """Finding the topic and queue that a request names, with a helpful error when there is none."""
 
 from app.broker.ports import Group, Metadata, Topic
-from app.domain.errors import GroupNotFound, NoPermission, QueueNotFound, TopicNotFound
+from app.domain.errors import (
+    GroupNotFound,
+    NoPermission,
+    NotLeader,
+    QueueNotFound,
+    TopicNotFound,
+)
 from app.domain.names import check_topic, did_you_mean, suggest_similar
 
 
@@ -62,3 +68,11 @@ def check_queue(topic: Topic, queue_id: int) -> None:
             hint=f"its queues are 0 to {topic.queues - 1}",
             fields={"queues": topic.queues},
         )
+
+
+def check_here(topic: Topic, queue_id: int) -> None:
+    """As `check_queue`; raises `NotLeader` when the queue is in another node's shard."""
+    check_queue(topic, queue_id)
+    shard = topic.shard_of(queue_id)
+    if shard is not None:
+        raise NotLeader(f"queue {queue_id} of topic {topic.name!r}", shard)

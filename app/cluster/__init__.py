@@ -12,15 +12,22 @@ from app.cluster.metadata.database.config import ClusterConfig
 from app.cluster.metadata.database.failures import DatabaseFull
 from app.cluster.metadata.listing import Page
 from app.cluster.metadata.metadata import Metadata
-from app.cluster.metadata.nodes.store_claim import ForeignStore
+from app.cluster.metadata.nodes.shards import Claim, ForeignStore
 from app.cluster.metadata.schema.migration import Migrated, migrate
-from app.cluster.metadata.snapshot import ClusterSnapshot, GroupView, NodeView, TopicView
+from app.cluster.metadata.snapshot import (
+    ClusterSnapshot,
+    GroupView,
+    NodeView,
+    ShardView,
+    TopicView,
+)
 from app.domain.positions import CommittedOffset
 
 __all__ = [
     "AuditEntry",
     "AuditPage",
     "AuditTrail",
+    "Claim",
     "ClusterConfig",
     "ClusterSnapshot",
     "CommittedOffset",
@@ -33,6 +40,7 @@ __all__ = [
     "Migrated",
     "NodeView",
     "Page",
+    "ShardView",
     "Sought",
     "TopicView",
     "migrate",

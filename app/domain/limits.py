@@ -162,6 +162,9 @@ HOOK_EVENTS_PENDING_MAX = 10_000
 HOOK_REASON_CHARS_MAX = 500
 """Of why a hook refuses a send; more is cut."""
 
+SHARDS_MAX = 256
+"""Shards of a cluster."""
+
 NODES_KEPT_MAX = 256
 """Rows of nodes that registered once; of more, those that were not seen for longest go."""
 
@@ -172,6 +175,7 @@ FIXED_LIMITS: Final[Mapping[str, int]] = {
     "namespace_chars_max": NAMESPACE_CHARS_MAX,
     "namespaces_max": NAMESPACES_MAX,
     "nodes_kept_max": NODES_KEPT_MAX,
+    "shards_max": SHARDS_MAX,
     "topic_rate_max": TOPIC_RATE_MAX,
     "hook_budget_ms_max": HOOK_BUDGET_MS_MAX,
     "hook_threads_max": HOOK_THREADS_MAX,

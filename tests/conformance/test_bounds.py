@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.cluster import Metadata
+from app.cluster import Metadata, NodeView
 from app.domain.changes.conditions import Terms
 from app.domain.errors import StateConflict
 from app.domain.limits import NODES_KEPT_MAX, Limits
@@ -178,15 +178,17 @@ async def test_deletions_that_no_store_carries_out_have_a_bound(open_node: OpenN
 async def test_of_the_nodes_that_registered_the_last_seen_are_kept(
     metadata: Metadata, clock: FakeClock
 ) -> None:
-    store = b"\0" * 16
-    await metadata.register_node("first", "127.0.0.1:1", store, clock.now_ms())
+    def node(name: str) -> NodeView:
+        return NodeView(name, "127.0.0.1:1", b"\0" * 16, clock.now_ms(), clock.now_ms())
+
+    await metadata.register_node(node("first"))
     for number in range(NODES_KEPT_MAX + 20):
         clock.advance(ms=1)
         assert await metadata.heartbeat("first")
-        await metadata.register_node(f"n{number:03}", "127.0.0.1:1", store, clock.now_ms())
+        await metadata.register_node(node(f"n{number:03}"))
     kept = [node.node_id for node in await metadata.list_nodes()]
     assert len(kept) == NODES_KEPT_MAX
     assert kept[:2] == ["first", "n021"]
     assert not await metadata.heartbeat("n020")
-    await metadata.register_node("n020", "127.0.0.1:1", store, clock.now_ms())
+    await metadata.register_node(node("n020"))
     assert await metadata.heartbeat("n020")

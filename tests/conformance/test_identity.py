@@ -1,11 +1,10 @@
 """What the metadata promises of generations, deletions and its store, on both databases."""
 
-import asyncio
 from dataclasses import replace
 
 import pytest
 
-from app.cluster import ForeignStore, Metadata
+from app.cluster import Metadata
 from app.domain.identity import Deletion, Kind
 from tests.support.metadata.metadata import OpenNode, make, offset
 
@@ -59,34 +58,3 @@ async def test_offsets_of_another_generation_are_left_out_and_named(metadata: Me
     assert await metadata.load_offsets() == []
     assert await metadata.commit_offsets([row]) == []
     assert await metadata.load_offsets() == [offset("billing", "orders", 0, 5)]
-
-
-async def test_another_store_is_refused_and_told_what_to_do(
-    metadata: Metadata, open_node: OpenNode
-) -> None:
-    for address in ("a:1", "b:2"):  # the same store moves
-        await metadata.claim_store(b"\x01\x02\x03\x04", address)
-    async with open_node() as other:
-        with pytest.raises(ForeignStore, match=r"01020304.*b:2.*05060708") as refused:
-            await other.claim_store(b"\x05\x06\x07\x08", "c:3")
-        assert refused.value.hint is not None
-        assert "curlew release-store" in refused.value.hint
-        assert await other.release_store() == b"\x01\x02\x03\x04"
-        assert await other.release_store() is None
-        await other.claim_store(b"\x05\x06\x07\x08", "c:3")
-    with pytest.raises(ForeignStore):
-        await metadata.claim_store(b"\x01\x02\x03\x04", "a:1")
-
-
-async def test_of_stores_that_start_at_once_one_wins(metadata: Metadata, other: Metadata) -> None:
-    stores = [bytes((number, 0, 0, 0)) for number in range(6)]
-    results = await asyncio.gather(
-        *(
-            node.claim_store(store, "a:1")
-            for number, store in enumerate(stores)
-            for node in ((metadata, other)[number % 2],)
-        ),
-        return_exceptions=True,
-    )
-    assert sum(result is None for result in results) == 1
-    assert sum(isinstance(result, ForeignStore) for result in results) == 5

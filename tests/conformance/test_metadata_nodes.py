@@ -98,8 +98,8 @@ class TestNodesAndSecrets:
         self, metadata: Metadata, other: Metadata, clock: FakeClock
     ) -> None:
         started = TimestampMs(START_MS - 9)
-        await metadata.register_node("n2", "http://b:1", b"\x00\xff", started)
-        await metadata.register_node("n1", "http://a:1", b"1", started)
+        await metadata.register_node(NodeView("n2", "http://b:1", b"\x00\xff", started, started))
+        await metadata.register_node(NodeView("n1", "http://a:1", b"1", started, started))
         clock.advance(ms=100)
         assert await metadata.heartbeat("n1")
         assert not await metadata.heartbeat("n3")
@@ -111,11 +111,13 @@ class TestNodesAndSecrets:
     async def test_a_node_that_starts_again_replaces_its_entry(
         self, metadata: Metadata, clock: FakeClock
     ) -> None:
-        await metadata.register_node("n1", "http://a:1", b"1", clock.now_ms())
-        clock.advance(s=1)
-        await metadata.register_node("n1", "http://a:2", b"2", clock.now_ms())
         now = clock.now_ms()
-        assert await metadata.list_nodes() == [NodeView("n1", "http://a:2", b"2", now, now)]
+        await metadata.register_node(NodeView("n1", "http://a:1", b"1", now, now))
+        clock.advance(s=1)
+        now = clock.now_ms()
+        again = NodeView("n1", "http://a:2", b"2", now, now, "east", "http://a:2", zone="z")
+        await metadata.register_node(again)
+        assert await metadata.list_nodes() == [again]
 
     async def test_a_secret_is_random_and_the_same_everywhere(
         self, metadata: Metadata, other: Metadata

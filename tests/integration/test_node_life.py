@@ -123,6 +123,7 @@ class TestRefusals:
             send(node.url, b"the first goes on")
             sentence = self.refused(tmp_path / "second", *url)
             assert "belongs to the store" in sentence
+            assert "PostgreSQL" in sentence
             assert "curlew release-store" in sentence
             send(node.url, b"and on")
         with run_node(tmp_path / "first", *url):

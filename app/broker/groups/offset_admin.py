@@ -15,7 +15,7 @@ from app.broker.groups.groups import Groups
 from app.broker.groups.members import Members
 from app.broker.ports import Group, Topic
 from app.broker.results import Committed, QueuePosition
-from app.broker.topic_lookup import check_current, check_queue, find_topic
+from app.broker.topic_lookup import check_current, check_here, check_queue, find_topic
 from app.domain.consumers import rebalancing
 from app.domain.consumers.consumption import ConsumptionEffect
 from app.domain.consumers.member_shares import subscribers
@@ -184,7 +184,7 @@ class OffsetAdmin:
         """
         view = find_topic(self._metadata, topic)
         for queue_id, _ in rows:
-            check_queue(view, queue_id)
+            check_here(view, queue_id)
         self._groups.check_commit(view, rows)
         if committer is not None and group not in self._metadata.snapshot.groups:
             self._groups.check_may_make(group)
@@ -250,7 +250,7 @@ class OffsetAdmin:
         `commit`; makes no group and changes nothing."""
         view = find_topic(self._metadata, topic)
         for queue_id, _ in rows:
-            check_queue(view, queue_id)
+            check_here(view, queue_id)
         settings = self._metadata.snapshot.groups.get(group)
         if settings is None:
             self._groups.check_may_make(group)

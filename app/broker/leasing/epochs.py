@@ -110,8 +110,10 @@ class Epochs:
         version without them."""
         return self._state.newest is not None or self._store.next_offset(EPOCHS_TOPIC, QUEUE) > 0
 
-    async def begin(self, lease_ids: LeaseIds) -> None:
+    async def begin(self, lease_ids: LeaseIds, floor: int = 0) -> None:
         """Lead the store in an epoch above all that were before; return when the medium has it.
+
+        It is above `floor` too, the newest that others have heard of.
 
         On a full disk the node starts all the same: the entry waits for room, and comes before
         everything else that is appended. So it does where a write has failed: nothing is written
@@ -120,7 +122,7 @@ class Epochs:
         ids of each life are taken from a random place in it.
         """
         newest = 0 if self._state.newest is None else self._state.newest.epoch
-        self.current = newest + 1
+        self.current = max(newest, floor) + 1
         self.since_ms = self._clock.now_ms()
         entry = EpochBegun(self.current, self.since_ms)
         part = self.journal.entry(_encode(entry))

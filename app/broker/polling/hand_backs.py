@@ -15,7 +15,7 @@ from app.broker.leasing.retry_policy import NACKED_REASON, REJECTED_REASON, Fail
 from app.broker.leasing.subscriptions import LeasedQueue, Subscription
 from app.broker.polling.poll_values import HandBack, Refused
 from app.broker.ports import Group
-from app.broker.topic_lookup import check_queue, find_topic
+from app.broker.topic_lookup import check_here, find_topic
 from app.domain.errors import (
     CurlewError,
     IllegalInvisibleTime,
@@ -41,7 +41,7 @@ class HandBacks:
         try:
             view = find_topic(self._metadata, topic)
             for item in items:
-                check_queue(view, item.queue.queue_id)
+                check_here(view, item.queue.queue_id)
             subscription = await self._groups.subscribe(group, view)
         except CurlewError as error:
             return [Refused(item.queue, item.queue_offset, error) for item in items]

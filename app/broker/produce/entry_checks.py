@@ -14,7 +14,7 @@ from app.broker.produce.batch_parts import SMALL_MESSAGES_MAX, weight_of
 from app.broker.produce.message_types import check_type
 from app.broker.produce.topic_admission import check_body, check_write_queue
 from app.broker.results import BatchItem, SendResult
-from app.broker.topic_lookup import check_queue
+from app.broker.topic_lookup import check_here
 from app.domain.errors import BatchTooLarge, CurlewError, InvalidRequest
 from app.domain.limits import Limits
 from app.domain.message import check_message
@@ -60,7 +60,7 @@ class EntryChecks:
                 if is_fresh:
                     check_body(topic, len(item.message.body))
             if item.queue_id is not None:
-                (check_write_queue if is_fresh else check_queue)(topic, item.queue_id)
+                (check_write_queue if is_fresh else check_here)(topic, item.queue_id)
         except CurlewError as error:
             return with_outcome(error, "not_stored")
         return None

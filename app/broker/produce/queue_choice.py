@@ -1,4 +1,5 @@
-"""To which queue a message goes that names none: by its sharding key, or the next in turn.
+"""To which queue a message goes that names none: by its sharding key, or the next in turn of those
+that this node's shard has.
 
 Event loop only.
 """
@@ -8,7 +9,8 @@ from typing import Final
 
 from app.broker.ports import Metadata, Topic
 from app.broker.results import BatchItem
-from app.domain.errors import CurlewError
+from app.broker.topic_lookup import check_here
+from app.domain.errors import CurlewError, NotLeader
 from app.domain.message import queue_for_sharding_key
 
 _TURNS_SPARED: Final = 1_024
@@ -24,15 +26,20 @@ class QueueChoice:
         """Topic → number of round-robin choices so far."""
 
     def choose(self, topic: Topic, sharding_key: str | None) -> int:
-        """The queue of one message."""
+        """The queue of one message. Raises `NotLeader` when it is in another node's shard."""
         if sharding_key is not None:
-            return queue_for_sharding_key(sharding_key, topic.write_queues)
+            queue_id = queue_for_sharding_key(sharding_key, topic.write_queues)
+            check_here(topic, queue_id)
+            return queue_id
+        here = topic.writable_here
+        if not here:
+            raise NotLeader(f"every queue of topic {topic.name!r}", topic.shard_of(0) or "")
         turn = self._turns.get(topic.name)
         if turn is None:
             turn = 0
             self._forget_turns()
         self._turns[topic.name] = turn + 1
-        return turn % topic.write_queues
+        return here[turn % len(here)]
 
     def choose_for_all(
         self,

@@ -29,7 +29,7 @@ from app.broker.produce.send_deadlines import (
 from app.broker.produce.send_steps import SendStep, step_of_frame
 from app.broker.produce.topic_admission import TopicAdmission, check_write_queue
 from app.broker.results import BatchItem, FrameResult, SendResult
-from app.broker.topic_lookup import check_queue, find_topic
+from app.broker.topic_lookup import check_here, find_topic
 from app.domain.delays import Due
 from app.domain.errors import CurlewError, TopicNotFound
 from app.domain.limits import MIB
@@ -290,7 +290,7 @@ class Sender:
         check_type_of_frame(topic, frame)
         if queue_id is None:
             return self._choose_queue(topic, None)
-        check_queue(topic, queue_id)
+        check_here(topic, queue_id)
         return queue_id
 
     async def choose(
@@ -307,7 +307,7 @@ class Sender:
         """
         self.checks.check_batch(items)
         if queue_id is not None:
-            check_queue(topic, queue_id)
+            check_here(topic, queue_id)
         errors = await self.checks.errors_of(topic, items, is_fresh=False)
         for error in errors:
             if error is not None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from app.broker.context import Context
 from app.broker.ports import Topic
-from app.broker.topic_lookup import check_queue
+from app.broker.topic_lookup import check_here
 from app.domain.errors import BodyTooLarge, NoPermission, TooManyRequests, TopicFull
 from app.domain.limits import TOPIC_BYTES_FRESH_S
 from app.domain.quotas.quota import Quota
@@ -105,8 +105,9 @@ def check_writable(topic: Topic) -> None:
 
 
 def check_write_queue(topic: Topic, queue_id: int) -> None:
-    """Raise `QueueNotFound`, or `NoPermission` for a queue that is only read until it is empty."""
-    check_queue(topic, queue_id)
+    """Raise `QueueNotFound`, `NotLeader`, or `NoPermission` for a queue that is only read until it
+    is empty."""
+    check_here(topic, queue_id)
     if queue_id >= topic.write_queues:
         raise NoPermission(
             f"queue {queue_id} of topic {topic.name!r} takes no new messages: its write_queues is"

@@ -64,9 +64,15 @@ class OffsetCache:
         self._writing = asyncio.Lock()
 
     async def read_copy(self) -> dict[Key, int]:
-        """What SQL says, for `begin`."""
+        """What SQL says of the queues of this shard, for `begin`."""
         rows = await self._metadata.load_offsets()
-        return {(row.group, row.topic, row.queue_id): row.offset for row in rows}
+        found = {(row.group, row.topic, row.queue_id): row.offset for row in rows}
+        return {key: offset for key, offset in found.items() if self._is_here(key)}
+
+    def _is_here(self, key: Key) -> bool:
+        """Whether the queue is in this node's shard: each writes the copy of its own offsets."""
+        topic = self._metadata.snapshot.topics.get(key[1])
+        return topic is None or key[2] >= topic.queues or topic.shard_of(key[2]) is None
 
     def begin(self, known: Iterable[tuple[Key, int]], copy: Mapping[Key, int]) -> None:
         """Take the offsets that the log has; the next write brings the copy in SQL up to date.
@@ -288,8 +294,8 @@ class OffsetCache:
             forced = (self._forced | self._unbelieved) & self._dirty
             self._dirty.clear()
             self._forced.clear()
-            rows = [self._row(key) for key in keys if key not in forced]
-            back = [self._row(key) for key in keys if key in forced]
+            rows = [self._row(key) for key in keys if key not in forced and self._is_here(key)]
+            back = [self._row(key) for key in keys if key in forced and self._is_here(key)]
             try:
                 left_out = await self._metadata.commit_offsets(rows) if rows else []
                 if back:

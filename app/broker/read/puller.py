@@ -15,7 +15,7 @@ from app.broker.journal.cold_reads import ColdReads, find_offset_at
 from app.broker.read.filter_scan import first_records, read_matching
 from app.broker.read.long_polls import LongPolls, Watch
 from app.broker.results import PullRequest, PullResult, PullStatus
-from app.broker.topic_lookup import check_queue, readable_topic
+from app.broker.topic_lookup import check_here, readable_topic
 from app.domain.errors import (
     IllegalOffset,
     IllegalWait,
@@ -188,7 +188,7 @@ class Puller:
         """Read from an offset; nothing is leased. Waits for more as long as `request` says, and
         until `watch` ends the wait since the client has left."""
         self._check_open()
-        check_queue(readable_topic(self._metadata, topic_name), queue_id)
+        check_here(readable_topic(self._metadata, topic_name), queue_id)
         _check_request(request, self._limits)
         pull = _Pull(topic_name, queue_id, request, self._limits, ColdReads(self._readers))
         await self._begin(pull)
@@ -199,7 +199,7 @@ class Puller:
             pull.put_back(self._limits)
             pull.disk = ColdReads(self._readers)
             is_waiting = await self._wait(pull, deadline, watch)
-            check_queue(readable_topic(self._metadata, topic_name), queue_id)
+            check_here(readable_topic(self._metadata, topic_name), queue_id)
         return pull.result()
 
     async def _begin(self, pull: _Pull) -> None:

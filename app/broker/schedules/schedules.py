@@ -20,6 +20,7 @@ from app.broker.context import Context
 from app.broker.delays.delay_delivery import DelayDelivery
 from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.cold_reads import ColdReads
+from app.broker.ports import Topic
 from app.broker.produce.message_types import check_type
 from app.broker.produce.topic_admission import check_writable
 from app.broker.row_faults import RowFaults, is_of_message
@@ -142,6 +143,8 @@ class Schedules:
         for schedule in await book.due(now_ms + AHEAD_MS, CLAIMS_MAX):
             settings, due_ms = schedule.settings, schedule.next_due_ms
             assert due_ms is not None
+            if self._is_elsewhere(settings, due_ms):
+                continue  # the node that has its queue claims it
             is_missed = now_ms - due_ms > MISSED_MS
             after_ms = now_ms if is_missed else due_ms
             try:
@@ -169,6 +172,14 @@ class Schedules:
             await self._metadata.schedules.done(firing)
             self._claimed.remove(firing)
             self.faults.clear(firing.schedule)
+
+    def _is_elsewhere(self, settings: ScheduleSettings, due_ms: int) -> bool:
+        """Whether the queue that it is for is in another node's shard."""
+        topic = self._metadata.snapshot.topics.get(settings.topic)
+        if topic is None:
+            return False
+        queue_id = _queue_of(topic, settings, due_ms)
+        return queue_id is None or topic.shard_of(queue_id) is not None
 
     def _is_permitted(self, firing: Firing) -> bool:
         """Whether its owner may still send there. Else this due time is passed over."""
@@ -199,10 +210,9 @@ class Schedules:
             self._check_deleted(firing)
             return
         check_writable(topic)
-        if settings.sharding_key is not None:
-            queue_id = queue_for_sharding_key(settings.sharding_key, topic.write_queues)
-        else:
-            queue_id = firing.due_ms // 60_000 % topic.write_queues
+        queue_id = _queue_of(topic, settings, firing.due_ms)
+        if queue_id is None or topic.shard_of(queue_id) is not None:
+            raise TopicNotFound(f"topic {topic.name!r} has its queue in another shard by now")
         message = settings.message(firing.message_id)
         part = self._delays.part(message, topic.name, queue_id, firing.due_ms, topic.generation)
         confirmation = AppendFuture()
@@ -218,3 +228,12 @@ class Schedules:
                 hint="make it again with PUT, or restore the database that belongs to this store",
             )
         _LOG.warning("schedule %s: topic %s was deleted", firing.schedule, topic)
+
+
+def _queue_of(topic: Topic, settings: ScheduleSettings, due_ms: int) -> int | None:
+    """The queue that a due time is for: of this node's shard, where no key says another. None:
+    this shard has none."""
+    if settings.sharding_key is not None:
+        return queue_for_sharding_key(settings.sharding_key, topic.write_queues)
+    here = topic.writable_here
+    return here[due_ms // 60_000 % len(here)] if here else None

@@ -8,7 +8,7 @@ when the connection broke at the commit, it is unknown: all changes may be repea
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Final, Self
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -25,7 +25,8 @@ from app.cluster.metadata.database.config import ClusterConfig
 from app.cluster.metadata.database.database import Database
 from app.cluster.metadata.database.failures import DatabaseFull
 from app.cluster.metadata.listing import Page, Wanted, page_of
-from app.cluster.metadata.nodes import nodes, shared_secrets, store_claim, stored_settings
+from app.cluster.metadata.nodes import nodes, shards, shared_secrets, stored_settings
+from app.cluster.metadata.nodes.shards import Claim
 from app.cluster.metadata.schema.schema import check_file, check_schema
 from app.cluster.metadata.snapshot import (
     ClusterSnapshot,
@@ -39,7 +40,7 @@ from app.cluster.metadata.tables import deletions, namespaces, versions
 from app.cluster.metadata.tables.groups import GROUPS
 from app.cluster.metadata.tables.schedules import Schedules
 from app.cluster.metadata.tables.settings_table import Change
-from app.cluster.metadata.tables.topics import TOPICS
+from app.cluster.metadata.tables.topics import TOPICS, load_places
 from app.domain.access.actions import Action
 from app.domain.access.audit import Change as AuditedChange
 from app.domain.access.audit import Shown
@@ -58,7 +59,7 @@ from app.domain.names import (
     did_you_mean,
     suggest_similar,
 )
-from app.domain.positions import CommittedOffset, FlushMode, TimestampMs
+from app.domain.positions import CommittedOffset, FlushMode
 from app.domain.settings import (
     GroupSettings,
     TopicSettings,
@@ -70,6 +71,9 @@ from app.domain.settings import (
 from app.runtime.secure.secret_key import SecretKey
 
 _LOG: Final = logging.getLogger(__name__)
+
+_DERIVED: Final = ("shards", "here", "writable_here")
+"""Of a topic: where its queues are, which no change says."""
 
 View = TopicView | GroupView | NamespaceView
 """What a change is shown by in the audit."""
@@ -93,6 +97,8 @@ class Metadata:
         self._clock = clock
         self._limits = limits
         self._default_flush = default_flush
+        self.shard = shards.UNCLAIMED
+        """The one of this node, once it is claimed."""
         self.snapshot = ClusterSnapshot()
         """What is known now; to be read only. No property: each request asks several times."""
 
@@ -162,8 +168,8 @@ class Metadata:
         async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
             changed = await TOPICS.change(connection, name, change)
             await self._note_change(connection, f"topic:{name}", changed.before, changed.after)
+            after = await self._placed(connection, changed.after)
         if not terms.is_dry_run:
-            after = changed.after
             await self._show(after.version, lambda now: now.with_topic(after))
         return changed
 
@@ -201,6 +207,7 @@ class Metadata:
             )
             if topic.created_ms == now_ms:  # else another was faster
                 await self._note_change(connection, f"topic:{name}", None, topic)
+            topic = await self._placed(connection, topic)
         await self._show(topic.version, lambda now: now.with_topic(topic))
         return topic
 
@@ -401,14 +408,14 @@ class Metadata:
     # Deletions and identity
 
     async def deletions(self) -> list[Deletion]:
-        """What was deleted and not carried out by the store, as far as is known here."""
+        """What was deleted and not carried out by this shard, as far as is known here."""
         async with self._database.reading() as connection:
-            return await deletions.load(connection)
+            return await deletions.load(connection, self.shard)
 
     async def carried_out(self, deletion: Deletion) -> None:
-        """The store knows of it for ever: forget it."""
+        """The store knows of it for ever: forget it, for this shard."""
         async with self._database.transaction() as connection:
-            await deletions.forget(connection, deletion)
+            await deletions.forget(connection, deletion, self.shard)
 
     async def set_generation(self, kind: Kind, name: str, generation: int) -> None:
         """Give a topic or group the generation that the store knows it by."""
@@ -419,23 +426,37 @@ class Metadata:
                 await GROUPS.set_generation(connection, name, generation)
         await self._load()
 
-    async def claim_store(self, store_id: bytes, address: str) -> None:
-        """Bind the database to a store for good. Raises `ForeignStore` when it has another.
+    async def claim_shard(self, asked: Claim) -> int:
+        """Lead the shard of a store from now on; the newest epoch that the database knows of it.
 
-        A database without room keeps the address that it has.
+        Raises `ForeignStore` when the name is another store's, or the database, if it is a file of
+        SQLite. A database without room keeps what it has.
         """
+        is_alone = self._database.address.sqlite_file is not None
         try:
             async with self._database.transaction() as connection:
-                await store_claim.claim(connection, store_id, address, self._clock.now_ms())
+                now_ms = self._clock.now_ms()
+                self.shard = await shards.claim(connection, asked, now_ms, is_alone=is_alone)
         except DatabaseFull:
             async with self._database.reading() as connection:
-                if not await store_claim.is_claimed(connection, store_id):
-                    raise
+                found = await shards.find(connection, asked.shard_id)
+            if found is None:
+                raise
+            self.shard = found
+        await self._load()
+        shard = self.snapshot.shards.get(self.shard)
+        return 0 if shard is None else shard.epoch
 
-    async def release_store(self) -> bytes | None:
-        """Let the next store that starts claim the database; the id of the one that had it."""
+    async def lead_shard(self, grant_id: bytes, epoch: int) -> None:
+        """Tell the others in which epoch the shard is led."""
         async with self._database.transaction() as connection:
-            return await store_claim.release(connection)
+            await shards.lead(connection, self.shard, grant_id, epoch)
+
+    async def release_shard(self, name: str | None = None) -> tuple[str, bytes] | None:
+        """Let the next new store that starts have the queues of a shard, by default the only one;
+        its name and store. Raises `ForeignStore` when there are several."""
+        async with self._database.transaction() as connection:
+            return await shards.release(connection, name)
 
     # Nodes, settings and secrets
 
@@ -452,11 +473,9 @@ class Metadata:
             await self._show(version, lambda now: now.with_settings(after, version))
         return changed
 
-    async def register_node(
-        self, node_id: str, address: str, store_id: bytes, started_ms: TimestampMs
-    ) -> None:
-        """Enter this node, or replace what its last start entered."""
-        node = NodeView(node_id, address, store_id, started_ms, self._clock.now_ms())
+    async def register_node(self, node: NodeView) -> None:
+        """Enter this node as of now, or replace what its last start entered."""
+        node = replace(node, seen_ms=self._clock.now_ms())
         async with self._database.transaction() as connection:
             await nodes.register(connection, node)
 
@@ -511,14 +530,24 @@ class Metadata:
         elif version > self.snapshot.version:
             await self._load()
 
+    async def _placed(self, connection: AsyncConnection, topic: TopicView) -> TopicView:
+        """The topic with the shards of its queues."""
+        return self._with_places(topic, await load_places(connection, topic.name))
+
+    def _with_places(self, topic: TopicView, places: Mapping[str, tuple[str, ...]]) -> TopicView:
+        found = places.get(topic.name)
+        return topic if found is None else replace(topic, shards=found, here=self.shard)
+
     async def _load(self) -> None:
         async with self._database.reading() as connection:
+            places = await load_places(connection)
             loaded = ClusterSnapshot.of(
-                await TOPICS.load(connection),
+                [self._with_places(each, places) for each in await TOPICS.load(connection)],
                 await GROUPS.load(connection),
                 await versions.current(connection),
                 await namespaces.load(connection),
                 await stored_settings.load(connection),
+                await shards.load(connection),
             )
         # While we were reading, a change of our own may have brought a newer one.
         if loaded.version >= self.snapshot.version:
@@ -526,4 +555,6 @@ class Metadata:
 
 
 def _shown(view: View | None) -> Shown | None:
-    return None if view is None else asdict(view)
+    if view is None:
+        return None
+    return {name: value for name, value in asdict(view).items() if name not in _DERIVED}

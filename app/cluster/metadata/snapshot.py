@@ -4,7 +4,7 @@ A snapshot is never changed, only replaced as a whole, so a reader that holds on
 groups of the same moment. Pure: no SQL here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple, Self
@@ -47,7 +47,15 @@ class TopicView:
     max_body_bytes: int | None = None
     max_rate: int | None = None
     max_stored_bytes: int | None = None
+    shards: tuple[str, ...] = ()
+    """Of each queue, where the cluster has several; empty: all are here."""
+    here: str = ""
+    """The shard of this node."""
+    first_queues: int = 0
+    """Queues that it was made with."""
     write_queues: int = field(init=False)
+    writable_here: Sequence[int] = field(init=False)
+    """Queues of this node's shard that take messages."""
     is_readable: bool = field(init=False)
     is_guarded: bool = field(init=False)
     """Whether there is more to look at before a message is taken than that the topic exists."""
@@ -61,7 +69,11 @@ class TopicView:
         )
         write_queues = self.queues if self.write_queues_set is None else self.write_queues_set
         is_readable = self.permission in (Permission.READ_WRITE, Permission.READ)
+        writable: Sequence[int] = range(write_queues)
+        if self.shards:
+            writable = tuple(each for each in writable if self.shards[each] == self.here)
         object.__setattr__(self, "write_queues", write_queues)
+        object.__setattr__(self, "writable_here", writable)
         object.__setattr__(self, "is_readable", is_readable)
         object.__setattr__(self, "is_guarded", is_guarded)
 
@@ -80,6 +92,12 @@ class TopicView:
             self.max_rate,
             self.max_stored_bytes,
         )
+
+    def shard_of(self, queue_id: int) -> str | None:
+        """The shard of a queue, when it is not the one of this node."""
+        if not self.shards or self.shards[queue_id] == self.here:
+            return None
+        return self.shards[queue_id]
 
     def permission_of(self, queue_id: int) -> Permission:
         """Of one queue: that of the topic, without writing behind the last queue that takes any."""
@@ -148,6 +166,27 @@ class NodeView:
     store_id: bytes
     started_ms: TimestampMs
     seen_ms: TimestampMs
+    shard: str = ""
+    advertise_url: str = ""
+    """Where clients reach it."""
+    cluster_url: str = ""
+    """Where other nodes reach it; empty: nowhere."""
+    zone: str = ""
+    version: str = ""
+    """Of the program."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardView:
+    """A shard, and where its leader is reached."""
+
+    name: str
+    shard_id: bytes
+    epoch: int
+    leader: str
+    """A node."""
+    advertise_url: str
+    cluster_url: str
 
 
 class StoredSettings(NamedTuple):
@@ -169,6 +208,7 @@ class ClusterSnapshot:
     version: int = 0
     namespaces: Mapping[str, NamespaceView] = field(default_factory=lambda: MappingProxyType({}))
     settings: StoredSettings = NO_SETTINGS
+    shards: Mapping[str, ShardView] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
     def of(
@@ -178,6 +218,7 @@ class ClusterSnapshot:
         version: int,
         namespaces: Iterable[NamespaceView] = (),
         settings: StoredSettings = NO_SETTINGS,
+        shards: Iterable[ShardView] = (),
     ) -> Self:
         return cls(
             MappingProxyType({topic.name: topic for topic in topics}),
@@ -185,6 +226,7 @@ class ClusterSnapshot:
             version,
             MappingProxyType({each.name: each for each in namespaces}),
             settings,
+            MappingProxyType({shard.name: shard for shard in shards}),
         )
 
     def with_settings(self, settings: StoredSettings, version: int) -> Self:

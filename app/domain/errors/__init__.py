@@ -19,11 +19,12 @@
     │   ├── NamespaceNotEmpty · SettingFixed · SequenceOutOfOrder · AlreadyStored
     │   └── ProducerFenced · ProducerSealed
     ├── NotPermitted              and others of who may do what: `domain.access.refusals`
+    ├── NotLeader                 another node leads the shard
     ├── NoReply                   the request is stored, and no reply came in time
     ├── FlushDiskTimeout          the message is written, and not on the medium in time
     ├── TryAgain                  the same request may succeed later
     │   ├── SystemBusy · TimersNotReady · TooManyRequests · TopicFull · RequestInProgress
-    │   └── ShuttingDown · MetadataUnavailable
+    │   └── ShuttingDown · MetadataUnavailable · ShardUnavailable
     └── NodeFault                 we are broken: StoreFailed · DiskFull · InternalError
 
 `outcome` is set on errors of sends: "not_stored" means that the message will never be delivered,
@@ -116,6 +117,7 @@ from app.domain.errors.retries import (
     TopicFull,
     TryAgain,
 )
+from app.domain.errors.shards import NotLeader, ShardUnavailable
 
 __all__ = [
     "AlreadyDelivered",
@@ -160,6 +162,7 @@ __all__ = [
     "NoReply",
     "NodeFault",
     "NotFound",
+    "NotLeader",
     "OffsetExpired",
     "OffsetOutOfRange",
     "OperationNotFound",
@@ -178,6 +181,7 @@ __all__ = [
     "ScheduleNotFound",
     "SequenceOutOfOrder",
     "SettingFixed",
+    "ShardUnavailable",
     "ShuttingDown",
     "SnapshotNotFound",
     "StaleGeneration",

@@ -106,6 +106,7 @@ class MemoryMetadata:
             created_ms=present.created_ms if present else now,
             updated_ms=now,
             version=version,
+            first_queues=present.first_queues if present else settings.queues,
             permission=settings.permission,
             write_queues_set=settings.write_queues,
             max_body_bytes=settings.max_body_bytes,

@@ -1,1 +1,1 @@
-"""Nodes, the store that a database belongs to, and what all nodes share: secrets and settings."""
+"""Nodes, the shards that they lead, and what all nodes share: secrets and settings."""

@@ -1,4 +1,5 @@
-"""Nodes in SQL: who is there, where, with which store. No part of the snapshot."""
+"""Nodes in SQL: who is there, where, with which store. Of each, the snapshot has where the shard
+that it leads is reached."""
 
 from sqlalchemy import delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -20,6 +21,11 @@ async def register(connection: AsyncConnection, node: NodeView) -> None:
         "store_id": node.store_id,
         "started_ms": node.started_ms,
         "seen_ms": node.seen_ms,
+        "shard": node.shard,
+        "advertise_url": node.advertise_url,
+        "cluster_url": node.cluster_url,
+        "zone": node.zone,
+        "version": node.version,
     }
     insertion = upsert(connection, nodes).values(node_id=node.node_id, **entry)
     await connection.execute(
@@ -42,6 +48,17 @@ async def heartbeat(connection: AsyncConnection, node_id: str, now_ms: int) -> b
 async def load(connection: AsyncConnection) -> list[NodeView]:
     """All nodes, by id."""
     return [
-        NodeView(row.node_id, row.address, bytes(row.store_id), row.started_ms, row.seen_ms)
+        NodeView(
+            row.node_id,
+            row.address,
+            bytes(row.store_id),
+            row.started_ms,
+            row.seen_ms,
+            row.shard,
+            row.advertise_url,
+            row.cluster_url,
+            row.zone,
+            row.version,
+        )
         for row in await connection.execute(select(nodes).order_by(nodes.c.node_id))
     ]

@@ -19,6 +19,7 @@ from sqlalchemy import (
     Table,
     Text,
     false,
+    text,
 )
 
 metadata = MetaData(
@@ -56,6 +57,13 @@ topics = Table(
     Column("max_body_bytes", BigInteger, nullable=True),
     Column("max_rate", BigInteger, nullable=True, comment="messages a second"),
     Column("max_stored_bytes", BigInteger, nullable=True),
+    Column(
+        "first_queues",
+        Integer,
+        nullable=False,
+        server_default="1",
+        comment="when it was made; homes of producers and keys are by this number",
+    ),
     CheckConstraint("queues > 0", name="queues_positive"),
     CheckConstraint("retention_ms > 0", name="retention_positive"),
 )
@@ -67,6 +75,7 @@ topic_queues = Table(
     Column("generation", BigInteger, primary_key=True, autoincrement=False),
     Column("queue_id", Integer, primary_key=True, autoincrement=False),
     Column("perm", String(32), nullable=False, comment="rw, r, w or none"),
+    Column("shard", NAME, nullable=False, server_default=text("''")),
     comment="each queue of each topic, and what clients may do with it",
 )
 
@@ -201,6 +210,11 @@ nodes = Table(
     Column("store_id", LargeBinary, nullable=False),
     Column("started_ms", BigInteger, nullable=False),
     Column("seen_ms", BigInteger, nullable=False),
+    Column("shard", Text, nullable=False, server_default=text("''")),
+    Column("advertise_url", Text, nullable=False, server_default=text("''")),
+    Column("cluster_url", Text, nullable=False, server_default=text("''")),
+    Column("zone", Text, nullable=False, server_default=text("''")),
+    Column("version", Text, nullable=False, server_default=text("''")),
 )
 
 secrets = Table(
@@ -249,19 +263,24 @@ tombstones = Table(
     Column("kind", String(32), primary_key=True, comment="topic or group"),
     Column("name", NAME, primary_key=True),
     Column("generation", BigInteger, primary_key=True, autoincrement=False),
+    Column("shard", NAME, primary_key=True),
     Column("deleted_ms", BigInteger, nullable=False),
-    comment="deletions that the store has not carried out yet",
+    comment="deletions that a shard has not carried out yet",
 )
 
-store_claim = Table(
-    "store_claim",
+shards = Table(
+    "shards",
     metadata,
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("store_id", LargeBinary, nullable=False),
+    Column("name", NAME, primary_key=True),
+    Column("shard_id", LargeBinary, nullable=False, unique=True, comment="the id of its store"),
+    Column("epoch", BigInteger, nullable=False),
+    Column("grant_id", LargeBinary, nullable=True, comment="of the leader's start"),
+    Column("leader", NAME, nullable=True, comment="a node"),
+    Column("place", Text, nullable=False, comment="host and data directory"),
     Column("address", Text, nullable=False),
-    Column("claimed_ms", BigInteger, nullable=False),
-    CheckConstraint("id = 1", name="one_row"),
-    comment="one row: the store that this metadata belongs to",
+    Column("lease_until_ms", BigInteger, nullable=False, comment="0: without a lease"),
+    Column("created_ms", BigInteger, nullable=False),
+    comment="each is one log; who leads it takes what is for its queues",
 )
 
 namespaces = Table(

@@ -51,7 +51,10 @@ async def for_schedule(connection: AsyncConnection, limits: Limits) -> None:
 
 async def _for_one_deletion(connection: AsyncConnection, limits: Limits) -> None:
     """What is made can be deleted, and the deletion noted until the store carries it out."""
-    count, most = await _count(connection, tombstones), limits.deleted_names_max
+    row = tombstones.c
+    deleted = select(row.kind, row.name, row.generation).distinct().subquery()
+    count = int(await connection.scalar(select(func.count()).select_from(deleted)) or 0)
+    most = limits.deleted_names_max
     if count >= most:
         raise StateConflict(
             f"{count} topics and groups were deleted in the metadata database and not in the store",

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Final
 
-from sqlalchemy import Row, delete, insert
+from sqlalchemy import Row, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster.metadata.schema.tables import topic_queues, topics
+from app.cluster.metadata.schema.tables import shards, topic_queues, topics
 from app.cluster.metadata.snapshot import TopicView
 from app.cluster.metadata.tables import room
 from app.cluster.metadata.tables.settings_table import SettingsTable
@@ -20,6 +20,7 @@ from app.domain.settings import (
     TraceMode,
     check_write_queues,
 )
+from app.domain.shards.placement import placed
 
 
 def _made(
@@ -42,6 +43,7 @@ def _made(
         created_ms=now_ms,
         updated_ms=now_ms,
         version=version,
+        first_queues=settings.queues,
         permission=settings.permission,
         write_queues_set=settings.write_queues,
         max_body_bytes=settings.max_body_bytes,
@@ -89,6 +91,7 @@ def _columns(view: TopicView) -> dict[str, str | int | float | None]:
         "trace_mode": view.trace.value,
         "trace_rate": view.trace_rate,
         "generation": view.generation,
+        "first_queues": view.first_queues,
         "updated_ms": view.updated_ms,
         "version": view.version,
         "permission": view.permission.value,
@@ -112,6 +115,7 @@ def _view(row: Row[*tuple[object, ...]]) -> TopicView:
         created_ms=row.created_ms,
         updated_ms=row.updated_ms,
         version=row.version,
+        first_queues=row.first_queues,
         permission=Permission(row.permission),
         write_queues_set=row.write_queues,
         max_body_bytes=row.max_body_bytes,
@@ -127,25 +131,68 @@ def _missing(name: str) -> TopicNotFound:
 async def _write_queues(
     connection: AsyncConnection, before: TopicView | None, after: TopicView
 ) -> None:
-    """Bring the rows of the topic's queues to what the topic says."""
-    found = [] if before is None else _rows(before)
-    wanted = _rows(after)
-    if found == wanted:
-        return
-    await connection.execute(delete(topic_queues).where(topic_queues.c.topic == after.name))
-    await connection.execute(insert(topic_queues), wanted)
+    """Bring the rows of the topic's queues to what the topic says; new ones get their shard."""
+    row = topic_queues.c
+    of_topic = row.topic == after.name
+    if before is not None and before.generation != after.generation:
+        values = {"generation": after.generation}
+        await connection.execute(update(topic_queues).where(of_topic).values(values))
+    written = 0 if before is None else before.queues
+    for queue_id in range(written):
+        perm = after.permission_of(queue_id)
+        if before is None or perm is before.permission_of(queue_id):
+            continue
+        same = update(topic_queues).where(of_topic, row.queue_id == queue_id)
+        await connection.execute(same.values(perm=perm.value))
+    if after.queues > written:
+        await _add_queues(connection, after, written)
 
 
-def _rows(view: TopicView) -> list[dict[str, str | int]]:
-    return [
+async def _add_queues(connection: AsyncConnection, view: TopicView, written: int) -> None:
+    row = topic_queues.c
+    last = select(row.shard).where(row.topic == view.name, row.queue_id == written - 1)
+    neighbour = await connection.scalar(last) if written else None
+    counts = await placeable(connection) or {"": 0}
+    chosen = placed(counts, view.queues - written, neighbour)
+    rows = [
         {
             "topic": view.name,
             "generation": view.generation,
-            "queue_id": queue_id,
-            "perm": view.permission_of(queue_id).value,
+            "queue_id": written + number,
+            "perm": view.permission_of(written + number).value,
+            "shard": shard,
         }
-        for queue_id in range(view.queues)
+        for number, shard in enumerate(chosen)
     ]
+    await connection.execute(insert(topic_queues), rows)
+
+
+async def placeable(connection: AsyncConnection) -> dict[str, int]:
+    """How many queues each shard has, of those that may get new ones."""
+    names = (await connection.execute(select(shards.c.name))).scalars().all()
+    if len(names) < 2:
+        return dict.fromkeys(names, 0)  # there is no choice
+    row = topic_queues.c
+    per_shard = select(row.shard, func.count().label("queues")).group_by(row.shard)
+    counted = {found.shard: found.queues for found in await connection.execute(per_shard)}
+    return {name: counted.get(name, 0) for name in names}
+
+
+async def load_places(
+    connection: AsyncConnection, topic: str | None = None
+) -> dict[str, tuple[str, ...]]:
+    """The shards of the queues of each topic, or of one. Without any where there is one shard."""
+    number = await connection.scalar(select(func.count()).select_from(shards))
+    if (number or 0) < 2:
+        return {}
+    row = topic_queues.c
+    query = select(row.topic, row.shard).order_by(row.topic, row.queue_id)
+    if topic is not None:
+        query = query.where(row.topic == topic)
+    found: dict[str, list[str]] = {}
+    for name, shard in await connection.execute(query):
+        found.setdefault(name, []).append(shard)
+    return {name: tuple(of_queues) for name, of_queues in found.items()}
 
 
 TOPICS: Final[SettingsTable[TopicView, TopicSettings]] = SettingsTable(

@@ -1,0 +1,175 @@
+"""The shards of the cluster in SQL: which store is which, and who leads it. In the caller's
+transaction.
+
+A shard is one log. Its row is made by the first start of the node that has it, and says by `grant`
+which start of a node leads it: the last one. A database in a SQLite file belongs to one store.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.cluster.metadata.schema.tables import nodes, shards, tombstones, topic_queues
+from app.cluster.metadata.snapshot import ShardView
+from app.cluster.metadata.tables import versions
+from app.domain.errors import MetadataUnavailable
+from app.domain.limits import SHARDS_MAX
+from app.domain.positions import TimestampMs
+
+UNCLAIMED: Final = ""
+"""In place of a shard's name: whichever store comes next has it."""
+
+
+class ForeignStore(MetadataUnavailable):
+    """The database, or the shard, belongs to another store; somebody has to act."""
+
+    title = "The metadata database belongs to another store"
+    retryable = False
+
+
+class Claim(NamedTuple):
+    """What a node that starts says of its shard."""
+
+    shard_id: bytes
+    name: str
+    """Empty: the one that it has, or a new one of its own."""
+    node_id: str
+    address: str
+    place: str = ""
+    """Host and data directory: tells a copy of the data directory from the original."""
+    grant_id: bytes = b""
+    """Random, of this start."""
+
+
+async def claim(
+    connection: AsyncConnection, asked: Claim, now_ms: TimestampMs, *, is_alone: bool
+) -> str:
+    """Enter the shard, or who leads it now; its name. Raises `ForeignStore`.
+
+    Of several new ones that start at once each gets its own, and the first a name that two want:
+    they take turns at the version's lock.
+    """
+    await versions.lock(connection)
+    rows = (await connection.execute(select(shards).order_by(shards.c.name))).all()
+    mine = next((row for row in rows if bytes(row.shard_id) == asked.shard_id), None)
+    name = asked.name or (asked.shard_id.hex() if mine is None else mine.name)
+    if mine is None:
+        _refuse(asked, name, rows, is_alone=is_alone)
+    elif mine.name != name:
+        raise ForeignStore(
+            f"the store {asked.shard_id.hex()} of this node is the shard {mine.name!r}, and not"
+            f" {name!r}",
+            hint=f"start it with --shard {mine.name}, or without --shard",
+        )
+    entry = {
+        "address": asked.address,
+        "leader": asked.node_id,
+        "place": asked.place,
+        "grant_id": asked.grant_id,
+    }
+    if mine is not None:
+        await connection.execute(update(shards).where(shards.c.name == name).values(entry))
+    else:
+        values = {**entry, "name": name, "shard_id": asked.shard_id, "created_ms": now_ms}
+        await connection.execute(insert(shards).values(epoch=0, lease_until_ms=0, **values))
+        for table in (topic_queues, tombstones):
+            await connection.execute(
+                update(table).where(table.c.shard == UNCLAIMED).values(shard=name)
+            )
+    return name
+
+
+def _refuse(asked: Claim, name: str, rows: Sequence[Row[Any]], *, is_alone: bool) -> None:
+    """Raise when a store that is new here cannot be a shard of this name."""
+    here = f"the store {asked.shard_id.hex()} of this node"
+    if is_alone and rows:
+        raise ForeignStore(
+            f"this metadata database belongs to the store {bytes(rows[0].shard_id).hex()}, last"
+            f" started at {rows[0].address}, and not to {here}",
+            hint="a cluster of several nodes keeps its metadata in PostgreSQL; in SQLite give each"
+            " node a database of its own with --database-url; if the other store was replaced by"
+            " this one for good, run `curlew release-store` with the same settings and start again",
+        )
+    holder = next((row for row in rows if row.name == name), None)
+    if holder is not None:
+        raise ForeignStore(
+            f"the shard {name!r} is the store {bytes(holder.shard_id).hex()}, last started at"
+            f" {holder.address}, and not {here}",
+            hint="give this node another name with --shard, or none; if the other store was"
+            f" replaced by this one for good, run `curlew release-store --shard {name}` with the"
+            " same settings and start again",
+        )
+    if len(rows) >= SHARDS_MAX:
+        raise ForeignStore(
+            f"the cluster has {len(rows)} shards, and may have no more",
+            hint="release those that are gone for good with `curlew release-store --shard NAME`",
+        )
+
+
+async def find(connection: AsyncConnection, shard_id: bytes) -> str | None:
+    """The name of the shard that is this store."""
+    found = await connection.scalar(select(shards.c.name).where(shards.c.shard_id == shard_id))
+    return None if found is None else str(found)
+
+
+async def lead(connection: AsyncConnection, name: str, grant_id: bytes, epoch: int) -> bool:
+    """Enter the epoch in which the shard is led, and let the nodes of others hear of it; False:
+    another start leads it meanwhile."""
+    version = await versions.lock(connection)
+    row = shards.c
+    statement = update(shards).where(row.name == name, row.grant_id == grant_id)
+    done = await connection.execute(statement.values(epoch=epoch))
+    if len((await connection.execute(select(row.name).limit(2))).all()) > 1:
+        await versions.raise_to(connection, version + 1)
+    return bool(done.rowcount)
+
+
+async def release(connection: AsyncConnection, name: str | None) -> tuple[str, bytes] | None:
+    """Forget a shard, by default the only one: the next new store that starts has its queues.
+
+    Name and store of it; None when there was none. Raises `ForeignStore` when there are several to
+    choose from.
+    """
+    version = await versions.lock(connection)
+    query = select(shards.c.name, shards.c.shard_id).order_by(shards.c.name)
+    rows = (await connection.execute(query)).all()
+    found = [row for row in rows if name in (None, row.name)]
+    if len(found) > 1:
+        raise ForeignStore(
+            f"the metadata database has {len(found)} shards: "
+            + ", ".join(row.name for row in found[:20]),
+            hint="say which is gone for good: --shard NAME",
+        )
+    if not found:
+        return None
+    (gone,) = found
+    await connection.execute(delete(shards).where(shards.c.name == gone.name))
+    await connection.execute(
+        update(topic_queues).where(topic_queues.c.shard == gone.name).values(shard=UNCLAIMED)
+    )
+    await connection.execute(delete(tombstones).where(tombstones.c.shard == gone.name))
+    if len(rows) > 1:
+        await versions.raise_to(connection, version + 1)
+    return gone.name, bytes(gone.shard_id)
+
+
+async def load(connection: AsyncConnection) -> list[ShardView]:
+    """All of them, by name, with what their leaders say of themselves."""
+    query = (
+        select(shards, nodes.c.advertise_url, nodes.c.cluster_url)
+        .outerjoin(nodes, shards.c.leader == nodes.c.node_id)
+        .order_by(shards.c.name)
+    )
+    return [
+        ShardView(
+            row.name,
+            bytes(row.shard_id),
+            row.epoch,
+            row.leader or "",
+            row.advertise_url or "",
+            row.cluster_url or "",
+        )
+        for row in await connection.execute(query)
+    ]

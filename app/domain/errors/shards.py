@@ -1,0 +1,29 @@
+"""What is in a shard that another node leads, or that nobody does."""
+
+from app.domain.errors.error import CurlewError
+from app.domain.errors.retries import TryAgain
+
+
+class NotLeader(CurlewError):
+    """What the request is aimed at is in a shard that another node leads; nothing was done."""
+
+    code = "NOT_LEADER"
+    title = "Another node leads the shard"
+    retryable = True
+
+    def __init__(self, what: str, shard: str, leader: str | None = None) -> None:
+        """`what` is in `shard`, of which `leader` is the URL, if it is known."""
+        super().__init__(
+            f"{what} is in shard {shard!r}, which another node leads",
+            hint=f"ask {leader}" if leader else "GET /v1/topics/{topic}/route says which",
+            fields={"shard": shard, "leader": leader},
+            outcome="not_stored",
+        )
+        self.shard = shard
+
+
+class ShardUnavailable(TryAgain):
+    """The node that leads the shard does not answer; nothing was done."""
+
+    code = "SHARD_UNAVAILABLE"
+    title = "The shard does not answer"

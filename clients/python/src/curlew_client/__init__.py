@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         TimedOut,
         TooMuchUnderWay,
     )
+    from curlew_client.hooks import Handling, Hook, Sending
     from curlew_client.options import Options
     from curlew_client.producing.batches import SendFuture
     from curlew_client.producing.messages import Message
@@ -46,6 +47,7 @@ _HOMES = {
         *("ClientClosed", "ConnectionFailed", "CurlewError", "DeadLetter", "NotCurlew", "Retry"),
         *("ServiceError", "TimedOut", "TooMuchUnderWay"),
     ),
+    "hooks": ("Handling", "Hook", "Sending"),
     "options": ("Options",),
     "producing.batches": ("SendFuture",),
     "producing.messages": ("Message",),
@@ -62,6 +64,8 @@ __all__ = [
     "CurlewError",
     "DeadLetter",
     "HalfMessage",
+    "Handling",
+    "Hook",
     "Message",
     "NotCurlew",
     "Options",
@@ -72,6 +76,7 @@ __all__ = [
     "Retry",
     "SendFuture",
     "SendResult",
+    "Sending",
     "ServiceError",
     "TimedOut",
     "TooMuchUnderWay",

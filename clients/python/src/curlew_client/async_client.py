@@ -1,7 +1,7 @@
 """The client for asyncio."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,9 +15,17 @@ from curlew_client.consuming.loops import AsyncMessageLoop, batch_asked
 from curlew_client.consuming.messages import Received
 from curlew_client.engine import AsyncEngine
 from curlew_client.errors import CurlewError
-from curlew_client.face import ConsumerFace, OtherFace, ProducerFace, called_back
+from curlew_client.face import (
+    ConsumerFace,
+    OtherFace,
+    ProducerFace,
+    QueueSelector,
+    called_back,
+    select_queue,
+)
+from curlew_client.hooks import Reported, Sending
 from curlew_client.producing.batches import SendFuture
-from curlew_client.producing.messages import Message, SendRequest
+from curlew_client.producing.messages import Message, SendRequest, send_request
 from curlew_client.results import Reply, SendResult, result_of, results_of
 
 Callback = Callable[[SendResult | None, CurlewError | None], object]
@@ -78,19 +86,58 @@ class AsyncClient(
 
     async def _send(self, request: SendRequest, timeout_s: float) -> SendResult:
         engine = self._running()
-        reply = await engine.sender.send(request, timeout_s, self._session.options.retries)
-        if reply is None:
-            return SendResult(request.topic, is_duplicate=True)
-        return result_of(reply[0], request.topic, reply[1])
+        session = self._session
+        with Reported(session.hooks, request.sending) as reported:
+            reply = await engine.sender.send(request, timeout_s, session.options.retries)
+            result = sent_once(request, reply)
+            reported.gave([result])
+        return result
+
+    async def _send_selected(
+        self,
+        topic: str,
+        message: Message,
+        selector: QueueSelector,
+        sending: Sending | None,
+        timeout_s: float,
+    ) -> SendResult:
+        session = self._session
+        with Reported(session.hooks, sending) as reported:
+            select_queue(selector, await self._queues_of(topic), message)
+            request = send_request(topic, message, session.options.compress_from)
+            reply = await self._running().sender.send(request, timeout_s, session.options.retries)
+            result = sent_once(request, reply)
+            reported.gave([result])
+        return result
+
+    async def _queues_of(self, topic: str) -> Sequence[int]:
+        """The queues that take messages, as they were within the last 30 s."""
+        known = self._session.known_queues(topic)
+        if known is None:
+            shown = await self.admin.get_topic(topic)
+            count = shown["write_queues"]
+            known = range(shown["queues"] if count is None else count)
+            self._session.keep_queues(topic, known)
+        return known
 
     async def _send_batch(self, request: SendRequest, timeout_s: float) -> list[SendResult]:
         engine = self._running()
-        reply = await engine.sender.send(request, timeout_s, self._session.options.retries)
-        return batch_results(request, reply)
+        session = self._session
+        with Reported(session.hooks, request.sending) as reported:
+            reply = await engine.sender.send(request, timeout_s, session.options.retries)
+            results = batch_results(request, reply)
+            reported.gave(results)
+        return results
 
     async def _send_later(
-        self, topic: str, message: Message, callback: Callback | None
+        self,
+        topic: str,
+        message: Message,
+        callback: Callback | None,
+        selector: QueueSelector | None,
     ) -> SendFuture:
+        if selector is not None:
+            select_queue(selector, await self._queues_of(topic), message)
         return called_back(await self._running().batcher.put(topic, message), callback)
 
     async def _send_oneway(self, topic: str, message: Message) -> None:
@@ -144,6 +191,13 @@ class AsyncClient(
 
     async def _reply(self, correlation_id: str, message: Message) -> None:
         await answer(self._session, self._running().sender, correlation_id, message)
+
+
+def sent_once(request: SendRequest, reply: Any) -> SendResult:
+    """The result of a single send; `reply` is None when it was stored before."""
+    if reply is None:
+        return SendResult(request.topic, is_duplicate=True)
+    return result_of(reply[0], request.topic, reply[1])
 
 
 def batch_results(request: SendRequest, reply: Any) -> list[SendResult]:

@@ -5,14 +5,14 @@ asyncio client's work, on one daemon thread with an event loop.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
 from curlew_client.assigned.options import Start
 from curlew_client.assigned.pull_consumer import PullConsumer
-from curlew_client.async_client import batch_results
+from curlew_client.async_client import batch_results, sent_once
 from curlew_client.blocking.admin.admin import Admin
 from curlew_client.blocking.pool import BlockingPool
 from curlew_client.blocking.requesting import answer, ask
@@ -23,11 +23,19 @@ from curlew_client.consuming.loops import MessageLoop, batch_asked
 from curlew_client.consuming.messages import Received
 from curlew_client.engine import AsyncEngine
 from curlew_client.errors import CurlewError, TooMuchUnderWay
-from curlew_client.face import ConsumerFace, OtherFace, ProducerFace, called_back
+from curlew_client.face import (
+    ConsumerFace,
+    OtherFace,
+    ProducerFace,
+    QueueSelector,
+    called_back,
+    select_queue,
+)
+from curlew_client.hooks import Reported, Sending
 from curlew_client.loop_thread import LoopThread
 from curlew_client.producing.batches import SendFuture
-from curlew_client.producing.messages import Message, SendRequest
-from curlew_client.results import Reply, SendResult, result_of
+from curlew_client.producing.messages import Message, SendRequest, send_request
+from curlew_client.results import Reply, SendResult
 
 Callback = Callable[[SendResult | None, CurlewError | None], object]
 
@@ -101,17 +109,58 @@ class Client(
 
     def _send(self, request: SendRequest, timeout_s: float) -> SendResult:
         self._session.check_usable()
-        reply = self._sender.send(request, timeout_s, self._session.options.retries)
-        if reply is None:
-            return SendResult(request.topic, is_duplicate=True)
-        return result_of(reply[0], request.topic, reply[1])
+        session = self._session
+        with Reported(session.hooks, request.sending) as reported:
+            reply = self._sender.send(request, timeout_s, session.options.retries)
+            result = sent_once(request, reply)
+            reported.gave([result])
+        return result
+
+    def _send_selected(
+        self,
+        topic: str,
+        message: Message,
+        selector: QueueSelector,
+        sending: Sending | None,
+        timeout_s: float,
+    ) -> SendResult:
+        session = self._session
+        with Reported(session.hooks, sending) as reported:
+            select_queue(selector, self._queues_of(topic), message)
+            request = send_request(topic, message, session.options.compress_from)
+            reply = self._sender.send(request, timeout_s, session.options.retries)
+            result = sent_once(request, reply)
+            reported.gave([result])
+        return result
+
+    def _queues_of(self, topic: str) -> Sequence[int]:
+        """The queues that take messages, as they were within the last 30 s."""
+        known = self._session.known_queues(topic)
+        if known is None:
+            shown = self.admin.get_topic(topic)
+            count = shown["write_queues"]
+            known = range(shown["queues"] if count is None else count)
+            self._session.keep_queues(topic, known)
+        return known
 
     def _send_batch(self, request: SendRequest, timeout_s: float) -> list[SendResult]:
         self._session.check_usable()
-        reply = self._sender.send(request, timeout_s, self._session.options.retries)
-        return batch_results(request, reply)
+        session = self._session
+        with Reported(session.hooks, request.sending) as reported:
+            reply = self._sender.send(request, timeout_s, session.options.retries)
+            results = batch_results(request, reply)
+            reported.gave(results)
+        return results
 
-    def _send_later(self, topic: str, message: Message, callback: Callback | None) -> SendFuture:
+    def _send_later(
+        self,
+        topic: str,
+        message: Message,
+        callback: Callback | None,
+        selector: QueueSelector | None,
+    ) -> SendFuture:
+        if selector is not None:
+            select_queue(selector, self._queues_of(topic), message)
         engine = self._engine or self._running()
         self._session.check_usable()
         future = engine.batcher.add(topic, message)

@@ -6,12 +6,13 @@ which.
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack
 
 from curlew_client.consuming.calls import ReceiveOptions
 from curlew_client.consuming.messages import Received
 from curlew_client.errors import CurlewError
+from curlew_client.hooks import Hooks, Reported, Sending
 from curlew_client.options import Options
 from curlew_client.producing.batches import SendFuture
 from curlew_client.producing.messages import (
@@ -25,6 +26,9 @@ from curlew_client.results import SendResult
 from curlew_client.session import Session
 from curlew_client.wire.bodies import Body
 from curlew_client.wire.durations import Duration, milliseconds_of, seconds_of
+
+QueueSelector = Callable[[Sequence[int], Message], int]
+"""Chooses one of the ids of a topic's queues for a message; RocketMQ's MessageQueueSelector."""
 
 One = TypeVar("One")
 Many = TypeVar("Many")
@@ -220,19 +224,27 @@ class ProducerFace(ABC, Generic[One, Many, Later, Nothing]):
         body: Body,
         *,
         timeout: Duration | None = None,
+        queue_selector: QueueSelector | None = None,
         **message: Unpack[MessageOptions],
     ) -> One:
         """Send one message, and wait until it is as safe as the topic promises.
 
         Tries again within `timeout` (of the client, 10 s), and raises a `CurlewError` whose
-        `outcome` says what became of the message. The other parameters are those of `Message`.
+        `outcome` says what became of the message. `queue_selector` is given the ids of the queues
+        that take messages, and the message, and chooses one; they are known for up to 30 s. The
+        other parameters are those of `Message`.
         """
-        request = send_request(
-            check_name("topic", topic),
-            message_of(body, message),
-            self._session.options.compress_from,
-        )
-        return self._send(request, self._timeout_s(timeout))
+        check_name("topic", topic)
+        timeout_s = self._timeout_s(timeout)
+        made = message_of(body, message)
+        session = self._session
+        sending = session.hooks.begin(topic, [made]) if session.hooks else None
+        if queue_selector is not None:
+            check_selector(queue_selector, made)
+            return self._send_selected(topic, made, queue_selector, sending, timeout_s)
+        request = send_request(topic, made, session.options.compress_from)
+        request.sending = sending
+        return self._send(request, timeout_s)
 
     def send_batch(
         self,
@@ -258,8 +270,12 @@ class ProducerFace(ABC, Generic[One, Many, Later, Nothing]):
             named.add(queue_id)
         if len(named) > 1:
             raise ValueError("the messages name several queues; send one batch for each")
-        request = batch_request(check_name("topic", topic), found, next(iter(named), None))
-        return self._send_batch(request, self._timeout_s(timeout))
+        check_name("topic", topic)
+        timeout_s = self._timeout_s(timeout)
+        sending = self._session.hooks.begin(topic, found)
+        request = batch_request(topic, found, next(iter(named), None))
+        request.sending = sending
+        return self._send_batch(request, timeout_s)
 
     def send_async(
         self,
@@ -267,27 +283,46 @@ class ProducerFace(ABC, Generic[One, Many, Later, Nothing]):
         body: Body,
         *,
         callback: "Callable[[SendResult | None, CurlewError | None], object] | None" = None,
+        queue_selector: QueueSelector | None = None,
         **message: Unpack[MessageOptions],
     ) -> Later:
         """Send without waiting for the result: messages go together in batches.
 
         Gives a `SendFuture`. Waits for room when the client holds `under_way_messages` or
         `under_way_bytes` already. `callback(result, error)` runs in the client's own thread, and
-        must not block it.
+        must not block it. `queue_selector` is that of `send`.
         """
         check_name("topic", topic)
-        return self._send_later(topic, message_of(body, message), callback)
+        made = message_of(body, message)
+        hooks = self._session.hooks
+        if hooks and (sending := hooks.begin(topic, [made])) is not None:
+            callback = _heard(hooks, sending, callback)
+        if queue_selector is not None:
+            check_selector(queue_selector, made)
+        return self._send_later(topic, made, callback, queue_selector)
 
     def send_oneway(self, topic: str, body: Body, **message: Unpack[MessageOptions]) -> Nothing:
         """Send and forget: nobody learns whether it was stored."""
         check_name("topic", topic)
-        return self._send_oneway(topic, message_of(body, message))
+        made = message_of(body, message)
+        with Reported(self._session.hooks, self._session.hooks.begin(topic, [made])):
+            return self._send_oneway(topic, made)
 
     def _timeout_s(self, timeout: Duration | None) -> float:
         return self._session.timeout_s if timeout is None else seconds_of("timeout", timeout)
 
     @abstractmethod
     def _send(self, request: SendRequest, timeout_s: float) -> One: ...
+
+    @abstractmethod
+    def _send_selected(
+        self,
+        topic: str,
+        message: Message,
+        selector: QueueSelector,
+        sending: Sending | None,
+        timeout_s: float,
+    ) -> One: ...
 
     @abstractmethod
     def _send_batch(self, request: SendRequest, timeout_s: float) -> Many: ...
@@ -298,6 +333,7 @@ class ProducerFace(ABC, Generic[One, Many, Later, Nothing]):
         topic: str,
         message: Message,
         callback: "Callable[[SendResult | None, CurlewError | None], object] | None",
+        selector: QueueSelector | None,
     ) -> Later: ...
 
     @abstractmethod
@@ -312,6 +348,39 @@ def message_of(body: Body, options: MessageOptions) -> Message:
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise TypeError(f"a message has no {name!r}{hint}")
     return Message(body, **options)
+
+
+def check_selector(selector: object, message: Message) -> None:
+    """Raise unless a queue can be chosen for the message."""
+    if not callable(selector):
+        raise TypeError("queue_selector is a function of queue ids and a message")
+    if message.queue_id is not None or message.sharding_key is not None:
+        raise ValueError("give queue_selector, queue_id or sharding_key: each chooses the queue")
+
+
+def select_queue(selector: QueueSelector, queues: Sequence[int], message: Message) -> None:
+    """Let the message go to the queue that is chosen."""
+    chosen = selector(queues, message)
+    if chosen not in queues:
+        raise ValueError(f"queue_selector chose {chosen!r}, which is none of {list(queues)}")
+    message.queue_id = chosen
+
+
+def _heard(
+    hooks: Hooks,
+    sending: Sending,
+    callback: "Callable[[SendResult | None, CurlewError | None], object] | None",
+) -> "Callable[[SendResult | None, CurlewError | None], object]":
+    """The callback, after the hooks have heard the result."""
+
+    def tell(result: SendResult | None, error: CurlewError | None) -> None:
+        sending.results = None if result is None else [result]
+        sending.error = error
+        hooks.over(sending)
+        if callback is not None:
+            callback(result, error)
+
+    return tell
 
 
 def called_back(

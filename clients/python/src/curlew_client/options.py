@@ -7,10 +7,13 @@ import socket
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from curlew_client.wire.durations import Duration, seconds_of
+
+if TYPE_CHECKING:
+    from curlew_client.hooks import Hook
 
 VERSION: Final = "0.1.0"
 URL_VARIABLE: Final = "CURLEW_URL"
@@ -55,6 +58,8 @@ class Options:
     """RocketMQ's latency fault table, for clients with several nodes."""
     tls: ssl.SSLContext | None = None
     """For `https`; None: the certificates that this machine trusts."""
+    hooks: "Sequence[Hook]" = ()
+    """What happens around each send and each handler of a worker: see `Hook`."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Options":
@@ -73,9 +78,18 @@ class Options:
                 raise TypeError(f"{name} is True or False")
         for name in ("timeout", "connect_timeout", "linger"):
             seconds_of(name, getattr(options, name))
+        check_hooks(options.hooks)
         if options.tls is not None and not isinstance(options.tls, ssl.SSLContext):
             raise TypeError(f"tls is an ssl.SSLContext, not {type(options.tls).__name__}")
         return options
+
+
+def check_hooks(hooks: object) -> None:
+    """`TypeError` unless it is a list of `Hook`."""
+    from curlew_client.hooks import Hook
+
+    if not isinstance(hooks, Sequence) or not all(isinstance(each, Hook) for each in hooks):
+        raise TypeError("hooks is a list of curlew_client.Hook")
 
 
 _LOWEST: Final = {

@@ -9,10 +9,11 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final, Literal
 
 from curlew_client.errors import ClientClosed
+from curlew_client.hooks import Hooks
 from curlew_client.options import VERSION, Node, Options, key_of, lines_of, new_client_id, nodes_of
 from curlew_client.producing.fault_table import FaultTable
 from curlew_client.producing.lanes import Lane, Lanes
@@ -24,6 +25,11 @@ State = Literal["created", "running", "closing", "closed"]
 _CLIENT_ID: Final = re.compile(r"[A-Za-z0-9._@~-]{1,120}")
 _LIVE: Final[weakref.WeakValueDictionary[str, "Session"]] = weakref.WeakValueDictionary()
 _LIVE_LOCK: Final = threading.Lock()
+
+
+QUEUES_VALID_S: Final = 30.0
+"""As long as RocketMQ's clients believe a route (pollNameServerInterval)."""
+TOPICS_KEPT: Final = 10_000
 
 
 class Session:
@@ -40,6 +46,7 @@ class Session:
         nodes = nodes_of(url)
         self._key = key_of(key)
         self.options = options
+        self.hooks = Hooks(options.hooks)
         self.timeout_s = seconds_of("timeout", options.timeout)
         self.connect_timeout_s = seconds_of("connect_timeout", options.connect_timeout)
         self.linger_s = seconds_of("linger", options.linger)
@@ -51,6 +58,7 @@ class Session:
         self.state: State = "created"
         self._lines = {node.url: lines_of(node, self._key) for node in nodes}
         self._pid = os.getpid()
+        self._queues: dict[str, tuple[float, Sequence[int]]] = {}
         self.groups: set[tuple[str | None, str]] = set()
         """Topics and groups that a consumer of this client reads; None: it has the group whole."""
 
@@ -113,6 +121,17 @@ class Session:
         """The consumer is gone."""
         taken = {(topic, group) for topic in ([None] if topics is None else topics)}
         self.groups.difference_update(taken)
+
+    def known_queues(self, topic: str) -> Sequence[int] | None:
+        """The queues of a topic that take messages; None: they have to be asked for."""
+        kept = self._queues.get(topic)
+        return None if kept is None or kept[0] < time.monotonic() else kept[1]
+
+    def keep_queues(self, topic: str, queues: Sequence[int]) -> None:
+        """Keep them for `QUEUES_VALID_S`."""
+        if len(self._queues) >= TOPICS_KEPT:
+            self._queues.clear()
+        self._queues[topic] = time.monotonic() + QUEUES_VALID_S, queues
 
     def closed(self) -> None:
         """The client is closed; its id is free."""

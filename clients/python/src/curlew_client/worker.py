@@ -184,7 +184,8 @@ class Worker:
             is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
                 type(function).__call__
             )
-            handler = Handler(function, is_async, concurrency, batch, *bounds)
+            hooked = self._session.hooks.around(function, options.group, is_async=is_async)
+            handler = Handler(hooked, is_async, concurrency, batch, *bounds)
             self._handlers.append((options, handler))
             return function
 

@@ -1,6 +1,7 @@
 """Request and reply: a send that waits for its reply, and the reply."""
 
 from curlew_client.aio.sending import AsyncSender
+from curlew_client.hooks import Reported
 from curlew_client.producing.messages import Message, reply_request, send_request
 from curlew_client.results import Reply, reply_of
 from curlew_client.session import Session
@@ -12,11 +13,12 @@ async def ask(
 ) -> Reply:
     """Send a request and wait for its reply."""
     session.check_usable()
-    request = reply_request(topic, message, wait_ms)
     timeout_s = wait_ms / 1_000 + session.timeout_s
-    answered = await sender.send(request, timeout_s, session.options.retries)
-    assert answered is not None, "a request has no number that could be known"
-    return reply_of(*answered)
+    with Reported(session.hooks, session.hooks.begin(topic, [message])):
+        request = reply_request(topic, message, wait_ms)
+        answered = await sender.send(request, timeout_s, session.options.retries)
+        assert answered is not None, "a request has no number that could be known"
+        return reply_of(*answered)
 
 
 async def answer(

@@ -5,6 +5,7 @@ from typing import Any, Self
 
 from curlew_client.aio.sending import AsyncSender
 from curlew_client.errors import CurlewError
+from curlew_client.hooks import Reported
 from curlew_client.producing.messages import Message, send_request
 from curlew_client.results import SendResult, result_of
 from curlew_client.session import Session
@@ -45,14 +46,16 @@ class AsyncTransaction:
         if self.transaction_id is not None:
             raise ValueError("a transaction has one message, and it is sent already")
         self._session.check_usable()
-        request = send_request(self._topic, Message(body, **message), None)
-        reply = await self._sender.send(
-            request.also(f"{self._lines}\r\n"),
-            self._session.timeout_s,
-            self._session.options.retries,
-        )
-        assert reply is not None, "a half message has no number that could be known"
-        result = result_of(reply[0], self._topic, reply[1])
+        session = self._session
+        half = Message(body, **message)
+        with Reported(session.hooks, session.hooks.begin(self._topic, [half])) as reported:
+            request = send_request(self._topic, half, None)
+            reply = await self._sender.send(
+                request.also(f"{self._lines}\r\n"), session.timeout_s, session.options.retries
+            )
+            assert reply is not None, "a half message has no number that could be known"
+            result = result_of(reply[0], self._topic, reply[1])
+            reported.gave([result])
         self.transaction_id = result.transaction_id
         return result
 

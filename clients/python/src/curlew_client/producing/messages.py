@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from curlew_client.wire import frames
 from curlew_client.wire.bodies import Body, encode_body, packed
 from curlew_client.wire.durations import Duration, milliseconds_of
 from curlew_client.wire.http1 import header_value, path_part
+
+if TYPE_CHECKING:
+    from curlew_client.hooks import Sending
 
 HEADERS_BYTES_MAX: Final = 8 * 1024
 """More metadata than this goes as an envelope: nodes take 16 KiB of headers in all."""
@@ -113,7 +116,7 @@ class SendRequest:
     `scope`: of its numbers.
     """
 
-    __slots__ = ("body", "count", "is_numbered", "lines", "scope", "target", "topic")
+    __slots__ = (*("body", "count", "is_numbered", "lines", "scope", "sending", "target", "topic"),)
 
     def __init__(
         self, topic: str, target: str, lines: str, body: bytes, scope: tuple[str, int], count: int
@@ -126,6 +129,8 @@ class SendRequest:
         self.count = count
         self.is_numbered = True
         """Whether it may have numbers: not the first half of a transaction, nor what is one-way."""
+        self.sending: Sending | None = None
+        """What hooks know about it; None: there are no hooks."""
 
     def also(self, lines: str) -> "SendRequest":
         """The same with more header lines, and without numbers."""

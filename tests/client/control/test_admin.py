@@ -32,8 +32,12 @@ NOT_OF_ADMIN: Final = {
     *("get_health", "get_metrics", "head_group", "head_queue", "head_schedule", "head_topic"),
 }
 PAGED_BY_THE_CLIENT: Final = {"page_token", "page_size"}
-SHOWN_OTHERWISE: Final = {("make_key", "dry_run"), ("redrive_dead_letters", "dry_run")}
-"""`plan_redrive` is the dry run; a key that is not made has nothing to show."""
+SHOWN_OTHERWISE: Final = {
+    ("delete_producer", "dry_run"),
+    ("make_key", "dry_run"),
+    ("redrive_dead_letters", "dry_run"),
+}
+"""`plan_redrive` is the dry run; what is not made, or not forgotten, has nothing to show."""
 
 OF_CLIENT: Final = {
     "TopicConsumption": "ConsumptionDocument",

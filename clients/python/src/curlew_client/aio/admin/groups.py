@@ -106,6 +106,8 @@ class AsyncGroups(AsyncAsking):
         topic: str,
         *,
         dry_run: bool = False,
+        if_match: str | None = None,
+        if_none_match: str | None = None,
         **settings: Unpack[SubscriptionSettings],
     ) -> SubscriptionChange:
         """Set the filter with which a group reads a topic."""
@@ -115,6 +117,8 @@ class AsyncGroups(AsyncAsking):
             f"/v1/groups/{part(group)}/subscriptions/{part(topic)}",
             params={"dry_run": dry_run},
             json=settings,
+            if_match=if_match,
+            if_none_match=if_none_match,
         )
 
     async def patch_group(
@@ -165,7 +169,13 @@ class AsyncGroups(AsyncAsking):
         )
 
     async def delete_group_subscription(
-        self, group: str, topic: str, *, dry_run: bool = False
+        self,
+        group: str,
+        topic: str,
+        *,
+        dry_run: bool = False,
+        if_match: str | None = None,
+        if_none_match: str | None = None,
     ) -> SubscriptionChange:
         """Let whoever consumes next name the filter."""
         return await self._ask(
@@ -173,12 +183,26 @@ class AsyncGroups(AsyncAsking):
             "DELETE",
             f"/v1/groups/{part(group)}/subscriptions/{part(topic)}",
             params={"dry_run": dry_run},
+            if_match=if_match,
+            if_none_match=if_none_match,
         )
 
-    async def pause_group(self, group: str, *, dry_run: bool = False) -> GroupChange:
+    async def pause_group(
+        self,
+        group: str,
+        *,
+        dry_run: bool = False,
+        if_match: str | None = None,
+        if_none_match: str | None = None,
+    ) -> GroupChange:
         """Hand out nothing to a group."""
         return await self._ask(
-            GroupChange, "POST", f"/v1/groups/{part(group)}:pause", params={"dry_run": dry_run}
+            GroupChange,
+            "POST",
+            f"/v1/groups/{part(group)}:pause",
+            params={"dry_run": dry_run},
+            if_match=if_match,
+            if_none_match=if_none_match,
         )
 
     async def release_parked(
@@ -193,8 +217,20 @@ class AsyncGroups(AsyncAsking):
             json=settings,
         )
 
-    async def resume_group(self, group: str, *, dry_run: bool = False) -> GroupChange:
+    async def resume_group(
+        self,
+        group: str,
+        *,
+        dry_run: bool = False,
+        if_match: str | None = None,
+        if_none_match: str | None = None,
+    ) -> GroupChange:
         """Go on with a paused group."""
         return await self._ask(
-            GroupChange, "POST", f"/v1/groups/{part(group)}:resume", params={"dry_run": dry_run}
+            GroupChange,
+            "POST",
+            f"/v1/groups/{part(group)}:resume",
+            params={"dry_run": dry_run},
+            if_match=if_match,
+            if_none_match=if_none_match,
         )

@@ -103,6 +103,8 @@ class Groups(Asking):
         topic: str,
         *,
         dry_run: bool = False,
+        if_match: str | None = None,
+        if_none_match: str | None = None,
         **settings: Unpack[SubscriptionSettings],
     ) -> SubscriptionChange:
         """Set the filter with which a group reads a topic."""
@@ -112,6 +114,8 @@ class Groups(Asking):
             f"/v1/groups/{part(group)}/subscriptions/{part(topic)}",
             params={"dry_run": dry_run},
             json=settings,
+            if_match=if_match,
+            if_none_match=if_none_match,
         )
 
     def patch_group(
@@ -162,7 +166,13 @@ class Groups(Asking):
         )
 
     def delete_group_subscription(
-        self, group: str, topic: str, *, dry_run: bool = False
+        self,
+        group: str,
+        topic: str,
+        *,
+        dry_run: bool = False,
+        if_match: str | None = None,
+        if_none_match: str | None = None,
     ) -> SubscriptionChange:
         """Let whoever consumes next name the filter."""
         return self._ask(
@@ -170,12 +180,26 @@ class Groups(Asking):
             "DELETE",
             f"/v1/groups/{part(group)}/subscriptions/{part(topic)}",
             params={"dry_run": dry_run},
+            if_match=if_match,
+            if_none_match=if_none_match,
         )
 
-    def pause_group(self, group: str, *, dry_run: bool = False) -> GroupChange:
+    def pause_group(
+        self,
+        group: str,
+        *,
+        dry_run: bool = False,
+        if_match: str | None = None,
+        if_none_match: str | None = None,
+    ) -> GroupChange:
         """Hand out nothing to a group."""
         return self._ask(
-            GroupChange, "POST", f"/v1/groups/{part(group)}:pause", params={"dry_run": dry_run}
+            GroupChange,
+            "POST",
+            f"/v1/groups/{part(group)}:pause",
+            params={"dry_run": dry_run},
+            if_match=if_match,
+            if_none_match=if_none_match,
         )
 
     def release_parked(
@@ -190,8 +214,20 @@ class Groups(Asking):
             json=settings,
         )
 
-    def resume_group(self, group: str, *, dry_run: bool = False) -> GroupChange:
+    def resume_group(
+        self,
+        group: str,
+        *,
+        dry_run: bool = False,
+        if_match: str | None = None,
+        if_none_match: str | None = None,
+    ) -> GroupChange:
         """Go on with a paused group."""
         return self._ask(
-            GroupChange, "POST", f"/v1/groups/{part(group)}:resume", params={"dry_run": dry_run}
+            GroupChange,
+            "POST",
+            f"/v1/groups/{part(group)}:resume",
+            params={"dry_run": dry_run},
+            if_match=if_match,
+            if_none_match=if_none_match,
         )

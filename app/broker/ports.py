@@ -200,6 +200,13 @@ class Store(Protocol):
         wait_for_disk: bool = False,
     ) -> ReadResult: ...
 
+    def read_known(
+        self, asked: Sequence[tuple[str, int, int, int]], max_bytes: int
+    ) -> Sequence[ReadResult | None]:
+        """Of several queues (topic, queue id, first offset, end) all that is asked for, or None
+        where `read` is to be asked; never waits for the disk."""
+        ...
+
     def read_message(
         self, message_id: str, *, topic: str | None = None, wait_for_disk: bool = False
     ) -> StoredMessage | None:

@@ -16,7 +16,7 @@ class FastPaths:
 
     verified_blocks: bool = True
     """A block of records that was verified is compared with two checksums when it is read again.
-    `frame_checksums` and `zero_copy` do nothing without it."""
+    `frame_checksums`, `zero_copy` and `known_reads` do nothing without it."""
 
     frame_checksums: bool = True
     """The blocks of a frame are known once it is confirmed; False: once they were read."""
@@ -29,6 +29,9 @@ class FastPaths:
 
     record_views: bool = True
     """Such a read makes a view of each record only when one is asked for."""
+
+    known_reads: bool = True
+    """Verified blocks of several queues are read for one answer together."""
 
     crc_batch: bool = True
     """The checksums of a frame's records that have the same form are derived from the first's."""

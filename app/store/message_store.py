@@ -31,6 +31,7 @@ from app.store.lifecycle.retention_run import RetentionReport, RetentionRun
 from app.store.lifecycle.store_parts import StoreParts
 from app.store.log.page_cache_limit import bound_cache
 from app.store.queues.consume_queue import ConsumeQueue, Unit
+from app.store.read.known_reads import Stretch
 from app.store.read.lookups import (
     MAX_TIME_MS,
     KeyedRecords,
@@ -248,6 +249,22 @@ class MessageStore:
             limits = self._limits
             wanted = wanted.within(limits.pull_messages_max, limits.pull_bytes_max)
         return self._read(queue, wanted, wait_for_disk=wait_for_disk)
+
+    def read_known(
+        self, asked: Sequence[tuple[str, int, int, int]], max_bytes: int
+    ) -> list[ReadResult | None]:
+        """Of several queues (topic, queue id, first offset, end) all that is asked for, where it is
+        in memory, known to be good and at most `max_bytes`; None: `read` that queue by itself.
+
+        The offsets are within the bounds, and no stretch is empty.
+        """
+        stretches: list[Stretch] = []
+        for topic, queue_id, first, end in asked:
+            queue = self._queues.find(topic, queue_id)
+            if queue is None:
+                return [None] * len(asked)
+            stretches.append(Stretch(queue, first, end))
+        return self._reader.read_known(stretches, max_bytes)
 
     def read_before(
         self,

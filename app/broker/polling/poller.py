@@ -212,35 +212,36 @@ class Poller:
         poll.has_found = one.has_found or any(part.is_error or part.reads for part in poll.parts)
 
     def _sources(self, poll: "_Poll", group: Group) -> list[Source]:
-        filters = {
-            topic: parse_filter(expression)
-            for topic, expression in poll.request.profile.subscriptions
-        }
+        topics = self._metadata.snapshot.topics
+        filters: dict[str, Filter | None] = {}
+        for topic, expression in poll.request.profile.subscriptions:
+            view = topics.get(topic)
+            if view is not None and view.is_readable:
+                filters[topic] = parse_filter(expression)
+        has_span = group.max_span is not None and group.mode is not GroupMode.BROADCAST
         sources: list[Source] = []
         for part in poll.parts:
-            if self._is_readable(part.queue.topic):
-                sources.append(self._source(group, part, filters.get(part.queue.topic)))
-            else:
+            topic, queue_id = part.queue
+            if topic not in filters:
                 part.status = NO_PERMISSION
-                part.min_offset, part.max_offset = self._store.bounds(*part.queue)
+                part.min_offset, part.max_offset = self._store.bounds(topic, queue_id)
+                continue
+            state = self._groups.consumer_journal.find((group.name, topic, queue_id))
+            is_done = None
+            if state is not None and state.progress.end > state.progress.committed:
+                is_done = state.progress.is_acked
+            end = self._span_end(group, part.queue) if has_span else None
+            sources.append(Source(part, filters[topic], end, is_done))
         return sources
 
-    def _is_readable(self, topic: str) -> bool:
-        view = self._metadata.snapshot.topics.get(topic)
-        return view is not None and view.is_readable
-
-    def _source(self, group: Group, part: QueuePart, wanted: Filter | None) -> Source:
-        topic, queue_id = part.queue
-        state = self._groups.consumer_journal.find((group.name, topic, queue_id))
-        is_done = end = None
-        if state is not None and state.progress.end > state.progress.committed:
-            is_done = state.progress.is_acked
-        if group.max_span is not None and group.mode is not GroupMode.BROADCAST:
-            committed = self._groups.offset_cache.committed(group.name, topic).get(queue_id, 0)
-            # What is past its retention is nobody's to commit.
-            low = self._store.bounds(topic, queue_id).min_offset
-            end = max(committed, low) + group.max_span
-        return Source(part, wanted, end, is_done)
+    def _span_end(self, group: Group, queue: QueueName) -> int:
+        """Nothing from here on is given: the group's `max_span`."""
+        topic, queue_id = queue
+        committed = self._groups.offset_cache.committed(group.name, topic).get(queue_id, 0)
+        # What is past its retention is nobody's to commit.
+        return max(committed, self._store.bounds(topic, queue_id).min_offset) + (
+            group.max_span or 0
+        )
 
     async def _take_retries(self, poll: "_Poll", group: Group, one: Round) -> None:
         """Lease what the group has handed back: a quarter of the answer at most."""

@@ -24,6 +24,11 @@ from app.store import ColdRead, ReadResult, total_bytes
 SHARES: Final = 4
 """A queue gives at most one of so many parts of an answer's bytes while others have messages."""
 
+_TOGETHER_MIN: Final = 2
+"""Queues from which reading them together pays."""
+_TOGETHER_MAX: Final = 128
+"""Messages of a queue; more are read as quickly by themselves."""
+
 NOT_READ: Final = "NOT_READ"
 EXPIRED: Final = "OFFSET_EXPIRED"
 OUT_OF_RANGE: Final = "OFFSET_OUT_OF_RANGE"
@@ -34,7 +39,7 @@ FLOW_CONTROL: Final = "FLOW_CONTROL"
 class Source:
     """One queue that may be read in this round."""
 
-    __slots__ = ("end_offset", "is_done", "part", "wanted")
+    __slots__ = ("end_offset", "is_done", "is_plain", "part", "wanted")
 
     def __init__(
         self,
@@ -49,6 +54,8 @@ class Source:
         """Nothing from here on: the group's `max_span`."""
         self.is_done = is_done
         """Of messages that were handed back, and that the committed offset has not passed."""
+        self.is_plain = wanted is None and end_offset is None and is_done is None
+        """All that the queue has may be taken."""
 
 
 class Round:
@@ -103,16 +110,53 @@ class Round:
 
     async def read(self, sources: Sequence[Source]) -> None:
         """Let every queue have its turn; the parts are filled in."""
-        for source in sources:
+        known = self._read_together(sources)
+        for index, source in enumerate(sources):
             if self.is_full:
                 self._look(source)
-                continue
-            await self._take(source, self._share_bytes)
+            elif index >= len(known) or not self._take_known(source.part, *known[index]):
+                await self._take(source, self._share_bytes)
         left = [source for source in sources if _may_give_more(source)]
         if len(left) == 1 and not self.is_full and not self.is_spent:
             await self._take(left[0], self.bytes_left)
         if self._cold is not None and not self.has_found:
             await self._take_cold(self._cold)
+
+    def _read_together(self, sources: Sequence[Source]) -> list[tuple[int, ReadResult | None]]:
+        """What is known to be good of the first queues, read at once, as `_take_known` has it."""
+        store, left = self._store, self.messages_left
+        asked: list[tuple[str, int, int, int]] = []
+        lefts: list[int] = []
+        for source in sources:
+            part = source.part
+            (topic, queue_id), offset = part.queue, part.offset
+            part.min_offset, part.max_offset = low, high = store.bounds(topic, queue_id)
+            count = min(high - offset, left)
+            is_plain = source.is_plain and not part.is_error
+            if not (is_plain and low <= offset and 0 < count <= _TOGETHER_MAX):
+                break
+            asked.append((topic, queue_id, offset, offset + count))
+            lefts.append(left)
+            left -= count
+        if len(asked) < _TOGETHER_MIN:
+            return []
+        return list(zip(lefts, store.read_known(asked, self._share_bytes), strict=True))
+
+    def _take_known(self, part: QueuePart, left: int, found: ReadResult | None) -> bool:
+        """Take what was read together with others when so many messages were `left` to be taken;
+        False: the queue is to be read by itself."""
+        if found is None or left != self.messages_left:
+            return False
+        size = total_bytes(found.records)
+        if size > self.bytes_left:
+            return False
+        part.offset = found.next_offset
+        part.reads.append(found)
+        part.status = PullStatus.FOUND
+        self.messages_left -= found.scanned
+        self.bytes_left -= size
+        self.has_found = True
+        return True
 
     async def _take(self, source: Source, bytes_max: int) -> None:
         part = source.part

@@ -197,12 +197,13 @@ class Assignment:
     revoked: tuple[QueueName, ...] = ()
     """To be let go: stop, commit, then send a heartbeat with the generation."""
     pending: tuple[PendingQueue, ...] = ()
+    assignment_id: str = field(init=False, repr=False, compare=False)
+    """Equal for equal shares; a long poll that sends it back is answered when it changes."""
 
-    @property
-    def assignment_id(self) -> str:
-        """Equal for equal shares; a long poll that sends it back is answered when it changes."""
+    def __post_init__(self) -> None:
         share = repr((self.assigned, self.revoked, self.pending)).encode()
-        return f"{self.generation}-{zlib.crc32(share):08x}"
+        named = f"{self.generation}-{zlib.crc32(share):08x}"
+        object.__setattr__(self, "assignment_id", named)
 
 
 class ConflictKind(StrEnum):

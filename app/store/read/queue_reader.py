@@ -8,10 +8,13 @@ it. The choice is made at construction where it can be.
 Any thread, but for the checksums of frames, which belong to the event loop.
 """
 
+from collections.abc import Sequence
+
 from app.store.config import StoreConfig
 from app.store.log.commit_log import CommitLog
 from app.store.queues.consume_queue import ConsumeQueue
 from app.store.read.frame_checksums import FrameChecksums
+from app.store.read.known_reads import Stretch, read_known
 from app.store.read.queue_reads import ReadResult, Wanted, read_queue
 from app.store.read.record_checks import Source
 from app.store.read.verified_blocks import nothing_known
@@ -36,6 +39,7 @@ class QueueReader:
         """What the appender asks about a frame; None: the first read of a block finds its sum."""
         if fast_paths.verified_blocks and fast_paths.frame_checksums:
             self.frame_checksums = FrameChecksums(self.source.known, log.segment_bytes, gap_bytes)
+        self._reads_known = fast_paths.verified_blocks and fast_paths.known_reads
         self._may_leave_in_place = fast_paths.verified_blocks and fast_paths.zero_copy
 
     def read(self, queue: ConsumeQueue, wanted: Wanted, *, wait_for_disk: bool) -> ReadResult:
@@ -44,6 +48,13 @@ class QueueReader:
         Raises `ColdRead` when it would have to wait for the disk and may not.
         """
         return read_queue(self.source, queue, wanted, wait_for_disk=wait_for_disk)
+
+    def read_known(self, asked: Sequence[Stretch], max_bytes: int) -> list[ReadResult | None]:
+        """A little of each of many queues, where all of it is known to be good; at most `max_bytes`
+        of one. None: `read` it. Never waits."""
+        if not self._reads_known:
+            return [None] * len(asked)
+        return read_known(self.source, asked, max_bytes)
 
     def find_in_place(
         self, queue: ConsumeQueue, wanted: Wanted, *, wait_for_disk: bool

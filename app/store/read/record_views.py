@@ -97,6 +97,40 @@ class RecordViews(_MadeWhenAsked):
         return views_of(self.pieces)
 
 
+class KnownViews(_MadeWhenAsked):
+    """Views of records that stand in one piece, of which none has a packed body. Immutable; for one
+    thread at a time."""
+
+    __slots__ = ("_ends", "_starts", "data", "sizes", "total_bytes")
+
+    def __init__(
+        self, data: memoryview, starts: list[int], ends: list[int], sizes: Ints, total_bytes: int
+    ) -> None:
+        super().__init__()
+        self.data = data
+        """From the first record to the end of the last; foreign ones may stand between them."""
+        self.sizes = sizes
+        self.total_bytes = total_bytes
+        self._starts = starts
+        """In the log, as the ends of the records."""
+        self._ends = ends
+
+    @override
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    @override
+    def _make_views(self) -> list[memoryview]:
+        data, first = self.data, self._starts[0]
+        rows = zip(self._starts, self._ends, strict=True)
+        return [data[at - first : end - first] for at, end in rows]
+
+    def buffers(self) -> list[bytes | memoryview]:
+        """All records, one behind the other."""
+        is_dense = self.total_bytes == len(self.data)
+        return [self.data if is_dense else b"".join(self._all())]
+
+
 class RecordsInPlace(_MadeWhenAsked):
     """Records that nobody has looked at; views of them wait for the disk. Immutable; for one thread
     at a time.
@@ -141,6 +175,8 @@ def first_and_last(records: Sequence[memoryview]) -> list[memoryview]:
 
 def as_buffers(records: Sequence[memoryview]) -> tuple[Ints, list[bytes | memoryview]]:
     """The size of each of `records`, and buffers that hold all of them one behind the other."""
+    if isinstance(records, KnownViews):
+        return records.sizes, records.buffers()
     if not isinstance(records, RecordViews):
         return np.fromiter(map(len, records), np.int64, len(records)), [b"".join(records)]
     sizes = _sizes(records)
@@ -160,8 +196,8 @@ def _sizes(records: RecordViews) -> Ints:
 
 def packed_bytes(records: Sequence[memoryview]) -> int:
     """Bytes of the pieces that have records with packed bodies; 0: none has."""
-    if isinstance(records, RecordsInPlace):
-        return 0  # only blocks without any are left in place
+    if isinstance(records, (RecordsInPlace, KnownViews)):
+        return 0  # only blocks without any are left in place, or known
     if not isinstance(records, RecordViews):
         return sum([len(record) for record in records if is_packed(record)])
     found = [
@@ -174,7 +210,7 @@ def packed_bytes(records: Sequence[memoryview]) -> int:
 
 def total_bytes(records: Sequence[memoryview]) -> int:
     """Bytes of all `records`, without making views of them."""
-    if isinstance(records, RecordsInPlace):
+    if isinstance(records, (RecordsInPlace, KnownViews)):
         return records.total_bytes
     if isinstance(records, RecordViews):
         return sum(int(piece.sizes.sum()) for piece in records.pieces)

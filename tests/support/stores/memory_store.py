@@ -267,6 +267,19 @@ class MemoryStore:
             at += 1
         return result._replace(next_offset=at, scanned=at - offset)
 
+    def read_known(
+        self, asked: Sequence[tuple[str, int, int, int]], max_bytes: int
+    ) -> Sequence[ReadResult | None]:
+        found: list[ReadResult | None] = []
+        for topic, queue_id, first, end in asked:
+            if (topic, queue_id) in self.cold:
+                found.append(None)
+                continue
+            read = self.read(topic, queue_id, first, max_messages=end - first, max_bytes=max_bytes)
+            is_whole = len(read.records) == end - first
+            found.append(read if is_whole and sum(map(len, read.records)) <= max_bytes else None)
+        return found
+
     def find_by_key(
         self,
         topic: str,

@@ -5,7 +5,6 @@ part says its length, so that a reader need not look for the boundary within fra
 """
 
 import secrets
-from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -35,6 +34,10 @@ from app.store import as_buffers
 from app.store.formats.frame.batch_frame import encode_answer
 
 _BOUNDARY_BYTES: Final = 16
+_FRAME_HEAD: Final = (
+    b"\r\n--%b\r\nContent-Type: %b\r\nContent-Length: %d\r\n"
+    b"MQ-Topic: %b\r\nMQ-Queue-Id: %d\r\nMQ-Next-Offset: %d\r\n\r\n"
+)
 
 
 class Given(NamedTuple):
@@ -58,8 +61,11 @@ class PollAnswers:
         """The body, and what it has of each topic."""
         messages: list[MessageView] = []
         given: list[Given] = []
-        for topic, parts in groupby(result.parts, lambda part: part.queue.topic):
-            records = [record for part in parts for read in part.reads for record in read.records]
+        for topic, parts in groupby(result.parts, _topic_of):
+            records: list[memoryview] = []
+            for part in parts:
+                for read in part.reads:
+                    records += read.records
             if records:
                 views, size = record_views(
                     records,
@@ -80,14 +86,25 @@ class PollAnswers:
         boundary = secrets.token_hex(_BOUNDARY_BYTES).encode()
         retries, given = self._retries(result, force_base64=force_base64)
         head = encode_line(self._answer(group, client_id, result, [], retries))
-        parts: list[bytes | memoryview] = [_part_head(boundary, media.JSON, len(head), ()) + head]
-        for part in result.parts:
-            if any(read.records for read in part.reads):
-                frame, count = self._frame(part)
-                size = sum(map(len, frame))
-                given.append(Given(part.queue.topic, count, size))
-                parts.append(b"\r\n" + _part_head(boundary, media.FRAMES, size, _names(part)))
-                parts += frame
+        parts: list[bytes | memoryview] = [
+            b"--%b\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b"
+            % (boundary, media.JSON.encode(), len(head), head)
+        ]
+        for topic, of_topic in groupby(result.parts, _topic_of):
+            count = total = 0
+            name = shown(topic).encode()
+            for part in of_topic:
+                if not any(read.records for read in part.reads):
+                    continue
+                (frame_head, *records), messages = self._frame(part)
+                size = len(frame_head) + sum(map(len, records))
+                names = boundary, media.FRAMES.encode(), size, name, part.queue.queue_id
+                parts.append(_FRAME_HEAD % (*names, part.offset) + frame_head)
+                parts += records
+                count += messages
+                total += size
+            if count:
+                given.append(Given(topic, count, total))
         parts.append(b"\r\n--" + boundary + b"--\r\n")
         return b"multipart/mixed; boundary=" + boundary, parts, given
 
@@ -154,6 +171,10 @@ class PollAnswers:
         )
 
 
+def _topic_of(part: QueuePart) -> str:
+    return part.queue.topic
+
+
 def _queue_view(part: QueuePart) -> PolledQueueView:
     gaps = [GapView(*gap) for read in part.reads for gap in read.gaps]
     status: PollStatus = part.status  # type: ignore[assignment]
@@ -170,25 +191,3 @@ def _conflict_view(conflict: Conflict) -> ConflictView:
 def _refused_view(refused: Refused) -> RefusedEntryView:
     error = refused.error
     return RefusedEntryView(*refused.queue, refused.offset, error.code, shown_text(error.detail))
-
-
-def _names(part: QueuePart) -> Sequence[tuple[bytes, bytes]]:
-    return (
-        (b"MQ-Topic", shown(part.queue.topic).encode()),
-        (b"MQ-Queue-Id", b"%d" % part.queue.queue_id),
-        (b"MQ-Next-Offset", b"%d" % part.offset),
-    )
-
-
-def _part_head(
-    boundary: bytes, content_type: str, size: int, headers: Sequence[tuple[bytes, bytes]]
-) -> bytes:
-    lines = [b"--" + boundary, *_lines(content_type, size, headers), b"", b""]
-    return b"\r\n".join(lines)
-
-
-def _lines(content_type: str, size: int, headers: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
-    yield b"Content-Type: " + content_type.encode()
-    yield b"Content-Length: %d" % size
-    for name, value in headers:
-        yield name + b": " + value

@@ -39,6 +39,7 @@ from app.domain.access.actions import Action, Kind
 from app.domain.errors import InvalidReceiptHandle
 from app.domain.handles.receipt import invalid_handle
 from app.domain.limits import Limits
+from app.store import packed_bytes
 
 _OK: Final = 200
 
@@ -96,9 +97,10 @@ class Polling:
         """Have plain bodies in all that is read of queues."""
         for part in result.parts:
             for index, read in enumerate(part.reads):
+                if not packed_bytes(read.records):
+                    continue
                 plain = await plain_records(read.records, (), self._limits.stored_ratio_max)
-                if plain is not read.records:
-                    part.reads[index] = read._replace(records=plain)
+                part.reads[index] = read._replace(records=plain)
 
     def _check_caller(
         self, exchange: RequestContext, group: str, client_id: str, request: PollRequest

@@ -92,6 +92,20 @@ async def test_a_quarter_of_the_bytes_while_another_has_messages() -> None:
         assert sum(map(len, alone[0])) > 8_000
 
 
+async def test_what_is_read_together_is_within_the_bounds_and_what_is_cold_comes_later() -> None:
+    async with running(queues=4) as world:
+        for queue_id in range(4):
+            world.store.fill(TOPIC, queue_id, numbered(40))
+        member = Member(world, max_messages=100)
+        world.store.cold.add((TOPIC, 1))
+        first = bodies(world, await member.poll())
+        assert {each: len(found) for each, found in first.items()} == {0: 40, 2: 40, 3: 20}
+        world.store.cold.clear()
+        second = bodies(world, await member.poll())
+        assert {each: len(found) for each, found in second.items()} == {1: 40, 3: 20}
+        assert second[3] == numbered(40)[20:]
+
+
 async def test_the_queues_take_turns_behind_the_last_of_the_answer_before() -> None:
     """The order is in the positions: the node keeps nothing, and a control that sorts them reads
     the same queues again and again."""

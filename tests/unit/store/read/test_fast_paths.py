@@ -9,11 +9,11 @@ from typing import NamedTuple
 import pytest
 
 from app.domain.message import Message, java_hash
-from app.store import RecordsInPlace, paths
+from app.store import RecordsInPlace, as_buffers, packed_bytes, paths, total_bytes
 from app.store.config import FastPaths
 from app.store.formats.frame import batch_frame
 from app.store.formats.record.checksum import crc32
-from app.store.read import queue_reads, verified_blocks, zero_copy
+from app.store.read import queue_reader, queue_reads, verified_blocks, zero_copy
 from app.store.read.frame_checksums import FrameChecksums
 from app.store.read.record_views import RecordViews
 from app.store.read.verified_blocks import BLOCK_RECORDS, VerifiedBlocks
@@ -26,7 +26,10 @@ CONFIG = replace(SMALL, segment_bytes=65_536, queue_file_units=500, coalesce_gap
 LARGE = 2 * BLOCK_RECORDS
 QUEUES = (0, 1)
 ROOT = Path(__file__).parents[4]
-RESTS_ON = {"verified_blocks": {"frame_checksums", "zero_copy"}, "array_reads": {"record_views"}}
+RESTS_ON = {
+    "verified_blocks": {"frame_checksums", "zero_copy", "known_reads"},
+    "array_reads": {"record_views"},
+}
 """What is not taken either when one of these is not."""
 
 
@@ -201,6 +204,67 @@ def test_whole_queues_are_the_same_and_so_is_damage(
     assert every.store.status() == less.store.status()
 
 
+STRETCHES = ((0, LARGE), (BLOCK_RECORDS, LARGE), (5, 3 * LARGE - 7), (3 * LARGE, 5 * LARGE))
+
+
+def together(opened: OpenStore) -> dict[tuple[int, int, int], list[bytes]]:
+    """What is known of some stretches of all queues; each as `read` has it."""
+    found: dict[tuple[int, int, int], list[bytes]] = {}
+    for first, end in STRETCHES:
+        asked = [("orders", queue_id, first, end) for queue_id in QUEUES]
+        for queue_id, known in enumerate(opened.store.read_known(asked, 1 << 20)):
+            if known is None:
+                continue
+            page = page_of(opened, queue_id, first, end - first, 1 << 20)
+            records = [bytes(record) for record in known.records]
+            sizes, buffers = as_buffers(known.records)
+            assert b"".join(buffers) == b"".join(records)
+            assert sizes.tolist() == list(map(len, records))
+            assert total_bytes(known.records) == len(b"".join(records))
+            assert packed_bytes(known.records) == 0
+            assert page == Page(
+                records,
+                list(known.queue_offsets),
+                list(known.tag_hashes),
+                *(known.next_offset, known.scanned, []),
+            )
+            found[queue_id, first, end] = records
+    return found
+
+
+def test_a_little_of_many_queues_is_what_each_has() -> None:
+    opened = filled(ALL)
+    for queue_id in QUEUES:
+        joined(opened, queue_id, in_place=False)
+    found = together(opened)
+    assert {queue_id for queue_id, _, _ in found} == set(QUEUES)
+    assert {places[1:] for places in found} >= {(0, LARGE), (5, 3 * LARGE - 7)}
+    asked = [("orders", queue_id, 0, LARGE) for queue_id in QUEUES]
+    size = sum(map(len, found[0, 0, LARGE]))
+    assert opened.store.read_known(asked, size - 1) == [None, None], "over the bytes"
+    assert opened.store.read_known([("orders", 7, 0, 16), asked[0]], 1 << 20) == [None, None]
+    opened.store.close()
+
+
+@pytest.mark.parametrize("is_unit", [False, True])
+def test_damage_of_one_queue_is_not_given_and_the_others_are(is_unit: bool) -> None:
+    """Each bit is looked at: of the records and of the units, within blocks and beside them."""
+    opened = filled(ALL)
+    for queue_id in QUEUES:
+        joined(opened, queue_id, in_place=False)
+    good = together(opened)
+    units = f"{paths.queue_directory('orders', 0)}/{paths.file_name(0)}"
+    for number in (3, 20):  # beside the blocks of (5, …), and in one
+        at = number * 20 + 3 if is_unit else number * 300 + 150
+        flip(opened, units if is_unit else paths.segment(0), at)
+        after = together(opened)
+        assert all(places[0] or places[1] > number for places in after), "given although damaged"
+        assert after == {places: good[places] for places in after}
+        assert any(places[0] for places in after)
+        flip(opened, units if is_unit else paths.segment(0), at)
+    opened.store.close()
+
+
 class Taken:
     """Notes which fast paths are taken."""
 
@@ -212,6 +276,7 @@ class Taken:
             "zero_copy": (RecordsInPlace, "__init__"),
             "array_reads": (queue_reads, "_read_many"),
             "record_views": (RecordViews, "__init__"),
+            "known_reads": (queue_reader, "read_known"),
             "crc_batch": (batch_frame, "add_columns"),
             "single_append": (Appender, "_append_one"),
         }
@@ -239,6 +304,7 @@ def test_each_is_taken_unless_it_is_off(
     opened = filled(fast_paths)
     for in_place in (False, True):
         joined(opened, 0, in_place=in_place)
+    opened.store.read_known([("orders", queue_id, 0, LARGE) for queue_id in QUEUES], 1 << 20)
     off = {field.name for field in fields(FastPaths) if not getattr(fast_paths, field.name)}
     for name in off & RESTS_ON.keys():
         off |= RESTS_ON[name]

@@ -1,0 +1,156 @@
+"""Reading a little of many queues at once, where all of it is known to be good already.
+
+A poll takes a few messages from each of its queues. What is done for each record is done once for
+the records of all queues; what is left for a queue are one read of the log and the checksums of its
+blocks. Only what needs nothing else is read here: the records of a queue stand in one piece, and
+lie in blocks that `verified_blocks` knows. A queue of which that is not so gives nothing, and is
+read by `queue_reads`, which finds out why. Any thread; nothing here waits for the disk.
+"""
+
+from array import array
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from app.store.formats.files.consume_queue import UNIT_BYTES, UNITS
+from app.store.formats.record.checksum import crc32
+from app.store.formats.record.record import (
+    RECORD_BYTES_MIN,
+    is_plain_record_of,
+    topic_part,
+)
+from app.store.formats.record.record_block import Ints
+from app.store.formats.record.unpacked_record import is_packed
+from app.store.fs.files import ColdRead
+from app.store.queues.consume_queue import ConsumeQueue
+from app.store.read.queue_reads import ReadResult
+from app.store.read.record_checks import Source
+from app.store.read.record_views import KnownViews
+from app.store.read.verified_blocks import BLOCK_RECORDS
+
+_BLOCK_BYTES: Final = BLOCK_RECORDS * UNIT_BYTES
+
+
+class Stretch(NamedTuple):
+    """Messages of one queue that are wanted: half-open, readable, and at least one."""
+
+    queue: ConsumeQueue
+    first: int
+    end: int
+
+
+class _Units(NamedTuple):
+    """The units of all stretches, one behind the other, which run in parallel."""
+
+    encoded: memoryview
+    positions: list[int]
+    ends: list[int]
+    sizes: Ints
+    totals: list[int]
+    """Bytes of all records up to each."""
+    hashes: "array[int]"
+    apart: Sequence[int]
+    """Numbers of those that are not in one piece with the next one of their stretch."""
+
+
+def read_known(source: Source, asked: Sequence[Stretch], max_bytes: int) -> list[ReadResult | None]:
+    """What each of the stretches has; None: ask for it by itself. A stretch gives all its messages
+    or, when they are more than `max_bytes`, None."""
+    if not source.knows_blocks:
+        return [None] * len(asked)
+    try:
+        data = [queue.unit_bytes(first, end, wait_for_disk=False) for queue, first, end in asked]
+    except ColdRead:
+        return [None] * len(asked)
+    if any(
+        len(part) != (end - first) * UNIT_BYTES
+        for part, (_, first, end) in zip(data, asked, strict=True)
+    ):
+        return [None] * len(asked)
+    units = _units_of(b"".join(data), [end - first for _, first, end in asked], source.gap_bytes)
+    if units is None:
+        return [None] * len(asked)
+    found: list[ReadResult | None] = []
+    low = 0
+    for stretch in asked:
+        high = low + stretch.end - stretch.first
+        found.append(_read(source, stretch, units, low, high, max_bytes))
+        low = high
+    return found
+
+
+def _units_of(data: bytes, counts: Sequence[int], gap_bytes: int) -> _Units | None:
+    table = np.frombuffer(data, UNITS)
+    positions, sizes, tags = (table[name].astype(np.int64) for name in UNITS.names or ())
+    if int(sizes.min()) < RECORD_BYTES_MIN:
+        return None
+    ends = positions + sizes
+    distances = positions[1:] - ends[:-1]
+    apart = distances.view(np.uint64) > gap_bytes  # as are negative ones
+    apart[np.cumsum(counts)[:-1] - 1] = False  # other stretches follow
+    return _Units(
+        memoryview(data),
+        positions.tolist(),
+        ends.tolist(),
+        sizes,
+        sizes.cumsum().tolist(),
+        array("q", tags.tobytes()),
+        np.flatnonzero(apart).tolist(),
+    )
+
+
+def _read(
+    source: Source, stretch: Stretch, units: _Units, low: int, high: int, max_bytes: int
+) -> ReadResult | None:
+    _, first, end = stretch
+    starts, ends = units.positions[low:high], units.ends[low:high]
+    start, stop = starts[0], ends[-1]
+    log = source.log
+    if units.apart and any(low <= number < high - 1 for number in units.apart):
+        return None
+    if not 0 <= start < stop <= log.base_of(start) + log.segment_bytes:
+        return None
+    total = units.totals[high - 1] - (units.totals[low - 1] if low else 0)
+    if total > max_bytes:
+        return None
+    try:
+        data = log.read_view(start, stop - start, wait_for_disk=False)
+    except ColdRead:
+        return None
+    if len(data) != stop - start or not _is_good(source, stretch, units, low, data):
+        return None
+    records = KnownViews(data, starts, ends, units.sizes[low:high], total)
+    return ReadResult(records, range(first, end), units.hashes[low:high], end, end - first, [])
+
+
+def _is_good(source: Source, stretch: Stretch, units: _Units, low: int, data: memoryview) -> bool:
+    """Whether the blocks are as they were, and the records before and behind them are good."""
+    queue, first, end = stretch
+    positions, ends, encoded = units.positions, units.ends, units.encoded
+    start = positions[low]
+    count, head = end - first, -first % BLOCK_RECORDS
+    blocks = (count - head) // BLOCK_RECORDS
+    if blocks <= 0:
+        return False
+    known = source.known.small.sums(queue.number, (first + head) // BLOCK_RECORDS, blocks)
+    at = low + head
+    for sum_before in known:
+        part = data[positions[at] - start : ends[at + BLOCK_RECORDS - 1] - start]
+        unit = at * UNIT_BYTES
+        if sum_before != crc32(encoded[unit : unit + _BLOCK_BYTES]) << 32 | crc32(part):
+            return False
+        at += BLOCK_RECORDS
+    rest = [*range(low, low + head), *range(at, low + count)]
+    if not rest:
+        return True
+    topic = topic_part(queue.topic.encode())
+    for number in rest:
+        position = positions[number]
+        record = data[position - start : ends[number] - start]
+        offset = first + number - low
+        if not is_plain_record_of(record, topic, queue.queue_id, offset, position):
+            return False
+        if is_packed(record):
+            return False
+    return True

@@ -10,7 +10,7 @@ from ipaddress import ip_address
 from typing import Final
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from typing_extensions import override
 
 from app.api import Credentials, build_api
@@ -18,7 +18,7 @@ from app.api.quotas.quotas import Quotas, QuotaSettings
 from app.api.server import Connections, TlsListener, guarded
 from app.config import Config
 from app.node import Node
-from app.web import build_web
+from app.web import LiveStreams, build_web
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -35,14 +35,21 @@ class PortInUse(Exception):
     """Another program listens on the address; the text says what to do."""
 
 
-def create_app(node: Node, connections: Connections | None = None) -> ASGIApp:
-    """The whole HTTP face of a node; `connections` are those of the server, for its metrics."""
+def create_app(
+    node: Node, connections: Connections | None = None, live: LiveStreams | None = None
+) -> ASGIApp:
+    """The whole HTTP face of a node; `connections` are those of the server, for its metrics, and
+    `live` are pages that stay open, which it ends."""
+
+    async def ask_itself(scope: Scope, receive: Receive, send: Send) -> None:
+        await gateway(scope, receive, send)
+
     gateway = build_api(
         node.broker,
         node.metadata,
         node.limits,
         local_only=not node.config.insecure_anonymous,
-        web=build_web(node.broker.topic_ends, node.metadata, node.clock),
+        web=build_web(ask_itself, node.clock, live),
         connections=connections,
         access_log=node.config.access_log,
         trusted_proxies=node.config.trusted_proxies,
@@ -111,9 +118,10 @@ class NodeServer(uvicorn.Server):
     def __init__(self, node: Node) -> None:
         self._node = node
         self.open_connections = Connections(node.limits)
+        self._live = LiveStreams()
         super().__init__(
             uvicorn.Config(
-                create_app(node, self.open_connections),
+                create_app(node, self.open_connections, self._live),
                 lifespan="off",
                 loop="uvloop",
                 http=guarded(self.open_connections),
@@ -186,6 +194,7 @@ class NodeServer(uvicorn.Server):
         _LOG.info("stopping: answering long polls, finishing what is in flight")
         for server in self.servers:
             server.close()
+        self._live.close()
         await self._node.drain()
         await self._let_connections_end()
         await super().shutdown(sockets)

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from app.api.access.client_owners import ClientOwners
 from app.api.access.credentials import Credentials
@@ -37,7 +37,7 @@ from app.api.telemetry.callers import note_send_failed
 from app.api.telemetry.metrics import ConnectionCounts
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
-from app.domain.access.actions import Action, Kind
+from app.domain.access.actions import Kind
 from app.domain.access.audit import AuditLog
 from app.domain.limits import Limits
 from app.runtime.system_clock import SystemClock
@@ -67,11 +67,12 @@ def build_api(
 
     `local_only` refuses Host names that are not local and foreign Origins; it is for an open server
     on loopback, and off when authentication or the operator's `--insecure-anonymous` takes its
-    place. `web` is mounted at `/ui`, behind the same shell. `connections` are those of the server,
-    for the metrics. `trusted_proxies` are addresses and networks whose `X-Forwarded-*` headers
-    count. `configuration` has the node's settings. `credentials` ask for a key once the node is
-    closed; without them it is open. `quotas` bound what one principal or topic may take; `failures`
-    count wrong credentials; `audit` is told of what was refused; `tracer` makes spans.
+    place. `web` is mounted at `/ui`, behind the same shell; it is for anybody, and asks this
+    application for what it shows. `connections` are those of the server, for the metrics.
+    `trusted_proxies` are addresses and networks whose `X-Forwarded-*` headers count.
+    `configuration` has the node's settings. `credentials` ask for a key once the node is closed;
+    without them it is open. `quotas` bound what one principal or topic may take; `failures` count
+    wrong credentials; `audit` is told of what was refused; `tracer` makes spans.
     """
     traffic = RequestMetrics()
     pressure = MemoryBudget(limits) if connections is None else connections.pressure
@@ -90,7 +91,7 @@ def build_api(
     )
     control_plane.router.routes += _documentation_routes()
     if web is not None:
-        control_plane.mount("/ui", _for_who_sees_the_cluster(web))
+        control_plane.mount("/ui", web)
         control_plane.router.routes += [Route("/ui", _to_the_pages), Route("/", _entrance)]
     return Gateway(
         build_router(broker, limits, traffic, NamedElsewhere(rights, owners), tracer),
@@ -124,17 +125,6 @@ def _rights(broker: Broker, metadata: Metadata) -> OperationRights:
     return OperationRights(OPERATIONS, existing, is_made_by_use)
 
 
-def _for_who_sees_the_cluster(pages: ASGIApp) -> ASGIApp:
-    """The pages show all topics, so they are for who may see all."""
-
-    async def decided(scope: Scope, receive: Receive, send: Send) -> None:
-        context: RequestContext = scope[CONTEXT_KEY]
-        context.require(Action.GET, Kind.CLUSTER, "")
-        await pages(scope, receive, send)
-
-    return decided
-
-
 def _for_anybody(request: Request) -> None:
     """Note that every caller may have the answer."""
     context: RequestContext = request.scope[CONTEXT_KEY]
@@ -142,9 +132,10 @@ def _for_anybody(request: Request) -> None:
 
 
 async def _to_the_pages(request: Request) -> Response:
-    """`/ui` itself lies outside of what is mounted there."""
+    """`/ui` itself lies outside of what is mounted there. Relative: `/` and `/ui` lie beside each
+    other, whatever a proxy has before them."""
     _for_anybody(request)
-    return RedirectResponse(f"{request.scope.get('root_path', '')}/ui/")
+    return RedirectResponse("./ui/")
 
 
 async def _entrance(request: Request) -> Response:

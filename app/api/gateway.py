@@ -4,8 +4,9 @@
 - a header block over the limit is refused;
 - an open loopback server serves local Host names only and no foreign Origin, and no open server
   does what a page of another origin made a browser ask;
-- a closed node answers only who shows an API key, but for whether it lives and is ready, and does
-  only what the caller may: no success goes out that nobody decided on;
+- a closed node answers only who shows an API key, but for whether it lives and is ready, and for
+  the pages, which get nothing without a key; and does only what the caller may: no success goes
+  out that nobody decided on;
 - a header that two readers would read in two ways is given once;
 - the namespace is resolved, and the names in the path of a data-plane request are stored names;
 - a refusal because of a shutdown closes the connection, so that the client goes elsewhere;
@@ -36,7 +37,13 @@ from app.api.http.errors import (
     render_problem,
     with_outcome_of_send,
 )
-from app.api.http.foreign_pages import SITE, check_host, check_navigation, check_site
+from app.api.http.foreign_pages import (
+    PAGES,
+    SITE,
+    check_host,
+    check_navigation,
+    check_site,
+)
 from app.api.http.forwarded import HEADERS as FORWARDED_HEADERS
 from app.api.http.forwarded import Forwarded
 from app.api.http.memory_budget import MemoryBudget
@@ -86,6 +93,8 @@ _GIVEN_ONCE: Final = frozenset(
 _OWN_ID: Final = "curlew.own_request_id"
 """In the scope of a request that has the client's id: ours, for the audit."""
 _READING: Final = frozenset({"GET", "HEAD"})
+_TO_THE_PAGES: Final = frozenset({"/", PAGES.rstrip("/")})
+"""Redirects to the pages, which ask for a key themselves."""
 _ELSEWHERE: Final = "other"
 """What is counted for requests that no operation of the document took."""
 
@@ -303,7 +312,10 @@ class Gateway:
         answered past it.
         """
         scope = exchange.scope
-        is_open = scope["method"] in _READING and scope["path"] in self._open_paths
+        path: str = scope["path"]
+        is_open = path.startswith(PAGES) or (
+            scope["method"] in _READING and (path in self._open_paths or path in _TO_THE_PAGES)
+        )
         if is_open and AUTHORIZATION not in exchange.headers:
             exchange.caller = STRANGER
             return

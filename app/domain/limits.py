@@ -455,3 +455,12 @@ DEFAULT_RETENTION_MS = 72 * 3_600_000
 DEAD_LETTER_RETENTION_MS = 14 * 86_400_000
 """SQS's longest retention: dead letters wait for people. Retries are kept as long as their topic's
 messages."""
+
+UI_SESSION_S = 12 * 3_600
+"""How long a browser stays signed in."""
+UI_SESSIONS_MAX = 1_000
+"""Browsers that are signed in at a node; of more, those that signed in last."""
+UI_STREAMS_MAX = 64
+"""Open pages that a node keeps live; another one shows what was when it was opened."""
+UI_FORM_BYTES_MAX = 8 * MIB
+"""Of a form that a page sends: a body of a message takes up to three bytes of it for each byte."""

@@ -37,7 +37,8 @@ def test_a_running_node_closes_when_the_first_key_is_made(tmp_path: Path) -> Non
         wait_until(lambda: status(node) == 401, within_s=10)
         assert status(node, key) == 200
         assert [status(node, path=path) for path in ("/healthz", "/readyz")] == [200, 200]
-        assert [status(node, path=path) for path in ("/ui/", "/docs", "/metrics")] == [401] * 3
+        assert [status(node, path=path) for path in ("/docs", "/metrics", "/ui")] == [401, 401, 307]
+        assert [status(node, path=path) for path in ("/ui/", "/ui/sign-in")] == [303, 200]
         sent = subprocess.run(
             ["curl", "-s", "-u", f":{key}", f"{node.url}/v1/topics/orders/messages", "-d", "x"],
             capture_output=True,

@@ -80,8 +80,8 @@ def test_the_page_is_whole_without_scripts(browser: Browser, origin: str) -> Non
         expect(watched.page.get_by_role("searchbox")).to_be_hidden()
 
 
-def test_the_front_door_is_the_topics_page(browser: Browser, origin: str) -> None:
+def test_the_front_door_is_the_overview(browser: Browser, origin: str) -> None:
     with watched_page(browser) as watched:
         watched.page.goto(origin)
         expect(watched.page).to_have_url(f"{origin}/ui/")
-        expect(watched.page).to_have_title("Topics · Curlew")
+        expect(watched.page).to_have_title("Overview · Curlew")

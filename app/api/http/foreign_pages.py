@@ -24,9 +24,9 @@ _OURS: Final = frozenset({b"none", b"same-origin"})
 """By hand (address bar, bookmark), and by our own pages. Another port of localhost is `same-site`:
 another program."""
 _LOCAL_NAMES: Final = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
-_ENTRANCES: Final = ("/", "/docs", "/ui")
+ENTRANCES: Final = ("/", "/docs", "/ui")
 """What a link on any page may open, as a page of its own: it shows, it changes nothing."""
-_PAGES: Final = "/ui/"
+PAGES: Final = "/ui/"
 
 
 def check_host(headers: Mapping[bytes, bytes]) -> None:
@@ -79,7 +79,7 @@ def _is_entered(scope: Scope, headers: Mapping[bytes, bytes]) -> bool:
         scope["method"] == "GET"
         and headers.get(MODE) == NAVIGATION
         and headers.get(_DESTINATION) == b"document"
-        and (path in _ENTRANCES or path.startswith(_PAGES))
+        and (path in ENTRANCES or path.startswith(PAGES))
     )
 
 

@@ -14,7 +14,7 @@ import msgspec
 from app.api.access.credentials import Credentials
 from app.api.app_factory import build_api
 from app.api.gateway import Gateway
-from app.api.http.request_context import Event
+from app.api.http.request_context import Event, Receive, Scope, Send
 from app.api.ports import Metadata
 from app.cluster import Page
 from app.domain.access.audit import Denial
@@ -25,6 +25,7 @@ from app.domain.access.policies import Policy, read_pattern
 from app.domain.access.refusals import PrincipalNotFound
 from app.domain.errors import StateConflict
 from app.domain.positions import TimestampMs
+from app.web import build_web
 from tests.support.clients.asgi import Answer, call
 from tests.support.nodes.brokers import World, running
 
@@ -196,7 +197,9 @@ class _NoSettings:
 
 
 @asynccontextmanager
-async def closed_node(*, is_closed: bool = True) -> AsyncIterator[ClosedNode]:
+async def closed_node(
+    *, is_closed: bool = True, with_pages: bool = False
+) -> AsyncIterator[ClosedNode]:
     """With the topics and groups of two teams: `alpha-in`, `beta-in`; `alpha-g`, `beta-g`."""
     async with running() as world:
         access = Access()
@@ -206,11 +209,16 @@ async def closed_node(*, is_closed: bool = True) -> AsyncIterator[ClosedNode]:
         for team in ("alpha", "beta"):
             await world.topic(2, name=f"{team}-in")
             await world.metadata.ensure_group(f"{team}-g")
+
+        async def ask_itself(scope: Scope, receive: Receive, send: Send) -> None:
+            await app(scope, receive, send)
+
         app = build_api(
             world.broker,
             cast("Metadata", world.metadata),
             world.limits,
             local_only=True,
+            web=build_web(ask_itself, world.clock) if with_pages else None,
             credentials=Credentials(access, world.clock),
             audit=access,
             configuration=_NoSettings(),

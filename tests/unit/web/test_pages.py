@@ -1,201 +1,276 @@
-"""The pages over ASGI, without a socket: headers, addresses, escaping, translations."""
+"""The pages over ASGI before a node in memory, without a socket: who may read them, addresses,
+headers, forms."""
 
 import asyncio
 import re
-from gettext import NullTranslations
-from html.parser import HTMLParser
-from pathlib import Path
+from collections.abc import Awaitable, Callable
+from typing import Final
+from urllib.parse import urljoin
 
 import httpx
 import pytest
-from starlette.applications import Starlette
-from starlette.routing import Mount
-from typing_extensions import override
 
 from app.web import build_web
-from app.web.headers import CONTENT_SECURITY_POLICY
-from app.web.views import TOPICS_PER_PAGE
-from tests.support.clients.web_fakes import HOSTILE_NAME, FakeNode, busy_node
+from app.web.serving.headers import CONTENT_SECURITY_POLICY
+from app.web.serving.sessions import COOKIE
+from tests.support.nodes.closed import ClosedNode, closed_node, key_of
 from tests.support.stores.clock import FakeClock
 
-TEMPLATES = Path(__file__).parents[3] / "app" / "web" / "templates"
+BASE: Final = "http://localhost:8710"
+Use = Callable[[httpx.AsyncClient, ClosedNode], Awaitable[None]]
 
 
-def fetch(
-    path: str,
-    node: FakeNode | None = None,
-    *,
-    prefix: str = "",
-    translations: NullTranslations | None = None,
-) -> httpx.Response:
-    shown = node or busy_node()
-    web = build_web(shown, shown, FakeClock(), translations)
-    app = Starlette(routes=[Mount("/ui", app=web)])
+def with_pages(use: Use, *, is_closed: bool = False, mounted: str = "") -> None:
+    """Runs `use` with a client of a node; a proxy has `mounted` before what it asks."""
 
-    async def get() -> httpx.Response:
-        transport = httpx.ASGITransport(app, root_path=prefix)
-        async with httpx.AsyncClient(transport=transport, base_url="http://node:8710") as client:
-            return await client.get(prefix + path)
+    async def run() -> None:
+        async with closed_node(is_closed=is_closed, with_pages=True) as node:
+            transport = httpx.ASGITransport(node.app)
+            async with httpx.AsyncClient(transport=transport, base_url=BASE + mounted) as client:
+                await use(client, node)
 
-    return asyncio.run(get())
+    asyncio.run(run())
 
 
 def links(text: str) -> list[str]:
     return re.findall(r'(?:href|src|action)="([^"]*)"', text)
 
 
+async def sign_in(client: httpx.AsyncClient, who: str, **fields: str) -> httpx.Response:
+    return await client.post("/ui/sign-in", data={"key": key_of(who).decode(), **fields})
+
+
 @pytest.mark.parametrize("path", ["/ui/", "/ui/missing", "/ui/static/curlew.000000000000.css"])
 def test_every_answer_carries_the_security_headers(path: str) -> None:
-    headers = fetch(path).headers
-    assert headers["content-security-policy"] == CONTENT_SECURITY_POLICY
-    assert headers["x-content-type-options"] == "nosniff"
-    assert headers["referrer-policy"] == "same-origin"
-    assert headers["cache-control"] == "no-store"
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        headers = (await client.get(path)).headers
+        assert headers["content-security-policy"] == CONTENT_SECURITY_POLICY
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "same-origin"
+        assert headers["cache-control"] == "no-store"
+
+    with_pages(use)
 
 
 def test_a_missing_page_is_a_page() -> None:
-    answer = fetch("/ui/missing")
-    assert answer.status_code == 404
-    assert "<title>404 Not Found · Curlew</title>" in answer.text
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        answer = await client.get("/ui/missing")
+        assert answer.status_code == 404
+        assert "There is no such thing here" in answer.text
 
-
-def test_pages_only_read() -> None:
-    web = build_web(node := busy_node(), node, FakeClock())
-
-    async def post() -> httpx.Response:
-        transport = httpx.ASGITransport(web)
-        async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
-            return await client.post("/")
-
-    answer = asyncio.run(post())
-    assert answer.status_code == 405
-    assert "GET" in answer.headers["allow"]
+    with_pages(use)
 
 
 def test_static_files_are_named_by_content_and_kept() -> None:
-    (stylesheet,) = re.findall(r'rel="stylesheet" href="([^"]+)"', fetch("/ui/").text)
-    answer = fetch(stylesheet)
-    assert answer.headers["content-type"] == "text/css; charset=utf-8"
-    assert answer.headers["cache-control"] == "private, max-age=31536000, immutable"
-    assert b"light-dark(" in answer.content
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        found = re.findall(r'href="\./(static/curlew[^"]+css)"', (await client.get("/ui/")).text)
+        answer = await client.get(f"/ui/{found[0]}")
+        assert answer.headers["content-type"] == "text/css; charset=utf-8"
+        assert answer.headers["cache-control"] == "private, max-age=31536000, immutable"
+        assert b"light-dark(" in answer.content
+
+    with_pages(use)
 
 
-def test_addresses_carry_the_prefix_of_a_proxy() -> None:
-    node = FakeNode()
-    for number in range(TOPICS_PER_PAGE + 1):
-        node.add(f"topic-{number:03}", 1)
-    found = links(fetch("/ui/?after=topic-000", node, prefix="/mq").text)
-    assert len(found) > TOPICS_PER_PAGE
-    assert [
-        link for link in found if not link.startswith(("/mq/ui/", "/mq/v1/", "/mq/openapi"))
-    ] == ["#content"]
+@pytest.mark.parametrize("page", ["/ui/", "/ui/topics", "/ui/in/staging/missing", "/ui/no/page"])
+def test_no_address_is_absolute_so_that_a_proxy_may_add_a_prefix(page: str) -> None:
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        found = links((await client.get(page)).text)
+        assert len(found) > 8
+        assert [link for link in found if not link.startswith((".", "#", "?"))] == []
+        resolved = [urljoin(f"{BASE}/mq{page}", link) for link in found]
+        assert [link for link in resolved if not link.startswith(f"{BASE}/mq/")] == []
+        style = next(link for link in resolved if "curlew." in link and link.endswith("css"))
+        assert (await client.get(style.replace("/mq/", "/"))).status_code == 200
+
+    with_pages(use)
 
 
-def test_the_page_behind_a_prefix_is_found() -> None:
-    found = links(fetch("/ui/", prefix="/mq").text)
-    (stylesheet,) = [link for link in found if link.endswith(".css")]
-    assert fetch(stylesheet.removeprefix("/mq"), prefix="/mq").status_code == 200
+def test_redirects_to_the_pages_are_relative_too() -> None:
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        for path in ("/", "/ui"):
+            answer = await client.get(path, headers={"Accept": "text/html"})
+            assert answer.headers["location"] == "./ui/"
+
+    with_pages(use, is_closed=True)
 
 
-def test_names_are_text_wherever_they_appear() -> None:
-    text = fetch("/ui/").text
-    assert HOSTILE_NAME not in text
-    assert "<img src=x" not in text
-    assert "&lt;img src=x onerror=" in text
-    assert "{{7*7}}" in text
+def test_a_query_is_text() -> None:
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        text = (await client.get('/ui/topics?prefix="><script>alert(1)</script>')).text
+        assert "<script>alert" not in text
+        assert "&#34;&gt;&lt;script&gt;" in text
+
+    with_pages(use)
 
 
-def test_a_query_is_text_too() -> None:
-    text = fetch('/ui/?prefix="><script>alert(1)</script>').text
-    assert "<script" not in text
-    assert "&#34;&gt;&lt;script&gt;" in text
+def test_a_stranger_is_led_to_the_sign_in_and_back() -> None:
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        answer = await client.get("/ui/topics?prefix=al")
+        assert answer.status_code == 303
+        assert answer.headers["location"] == "./sign-in?next=topics%3Fprefix%3Dal"
+        assert "alpha-in" not in answer.text
+        form = await client.get("/ui/sign-in?next=topics%3Fprefix%3Dal")
+        assert 'name="next" value="topics?prefix=al"' in form.text
+        answer = await sign_in(client, "viewer", next="topics?prefix=al")
+        assert (answer.status_code, answer.headers["location"]) == (303, "./topics?prefix=al")
+        cookie = answer.headers["set-cookie"]
+        assert "httponly" in cookie.lower()
+        assert "samesite=lax" in cookie.lower()
+        assert "path=" not in cookie.lower()
+        page = await client.get("/ui/topics?prefix=al")
+        assert "alpha-in" in page.text
+        assert "viewer" in page.text
+
+    with_pages(use, is_closed=True)
 
 
-def test_the_empty_page_shows_how_to_fill_it() -> None:
-    text = fetch("/ui/", FakeNode()).text
-    assert "curl -X PUT http://node:8710/v1/topics/orders" in text
-    assert "<table" not in text
+def test_under_tls_the_cookie_is_for_tls_only() -> None:
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        key = key_of("viewer").decode()
+        plain = await client.post("/ui/sign-in", data={"key": key})
+        assert "secure" not in plain.headers["set-cookie"].lower()
+        through_proxy = await client.post(
+            "/ui/sign-in", data={"key": key}, headers={"Origin": "https://localhost:8710"}
+        )
+        assert "secure" in through_proxy.headers["set-cookie"].lower()
 
-
-def test_a_topic_without_messages_shows_how_to_send() -> None:
-    text = fetch("/ui/", FakeNode().add("orders")).text
-    assert "curl http://node:8710/v1/topics/orders/messages" in text
-
-
-def test_the_page_links_to_the_json_behind_it() -> None:
-    assert "/v1/topics?prefix=ord" in links(fetch("/ui/?prefix=ord").text)
-
-
-def test_the_page_says_how_old_it_is() -> None:
-    assert "<time>2023-11-14 22:13:20 UTC</time>" in fetch("/ui/").text
-
-
-class Marked(NullTranslations):
-    """A language in which every translated text stands in brackets."""
-
-    @override
-    def gettext(self, message: str) -> str:
-        return f"⟦{message}⟧"
-
-    @override
-    def ngettext(self, msgid1: str, msgid2: str, n: int) -> str:
-        return f"⟦{msgid1 if n == 1 else msgid2}⟧"
-
-
-class BareText(HTMLParser):
-    """Collects the words on a page that no translation gave."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: set[str] = set()
-        self._skipped = False
-
-    @override
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._skipped = tag == "code"
-        for name, value in attrs:
-            if name in {"placeholder", "aria-label", "title", "alt"} and value:
-                self.handle_data(value)
-
-    @override
-    def handle_data(self, data: str) -> None:
-        if not self._skipped:
-            self.found.update(re.findall(r"[A-Za-z]{2,}", re.sub("⟦.*?⟧", "", data)))
-
-
-def bare_words(text: str) -> set[str]:
-    parser = BareText()
-    parser.feed(text)
-    return parser.found
-
-
-@pytest.mark.parametrize("topics", [0, 1, 3 * TOPICS_PER_PAGE])
-@pytest.mark.parametrize("query", ["", "?after=01", "?prefix=nothing-begins-so"])
-def test_every_word_can_be_translated(topics: int, query: str) -> None:
-    node = FakeNode()
-    for number in range(topics):
-        node.add(f"{number:03}", 1 + number % 2 * 100)
-    answer = fetch(f"/ui/{query}", node, translations=Marked())
-    data = {"normal", "sync", "Curlew", "OpenAPI", "UTC"}
-    assert bare_words(answer.text) <= data
-
-
-def test_a_bare_word_would_be_noticed() -> None:
-    assert bare_words("<p>⟦Topics⟧ forgotten</p><input placeholder='me'>") == {"forgotten", "me"}
-
-
-FORBIDDEN_IN_TEMPLATES = re.compile(
-    r"\|\s*safe\b|autoescape|\bstyle=|<style|<script|\son\w+=|https?:"
-)
-
-
-@pytest.mark.parametrize("path", sorted(TEMPLATES.iterdir()), ids=lambda path: path.name)
-def test_templates_have_nothing_inline_and_nothing_unescaped(path: Path) -> None:
-    assert FORBIDDEN_IN_TEMPLATES.findall(path.read_text()) == []
+    with_pages(use, is_closed=True)
 
 
 @pytest.mark.parametrize(
-    "offence", ["{{ name|safe }}", "<p style='x'>", "<a onclick='x'>", "<script>", "http://cdn"]
+    "way_back", ["//evil.example", "https://evil.example", "/\\evil", "\nx", "javascript:1//"]
 )
-def test_an_offence_in_a_template_would_be_noticed(offence: str) -> None:
-    assert FORBIDDEN_IN_TEMPLATES.search(offence)
+def test_the_way_back_stays_on_this_node(way_back: str) -> None:
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        answer = await sign_in(client, "viewer", next=way_back)
+        assert urljoin(f"{BASE}/ui/sign-in", answer.headers["location"]).startswith(f"{BASE}/ui/")
+
+    with_pages(use, is_closed=True)
+
+
+def test_a_wrong_key_is_refused_and_audited() -> None:
+    async def use(client: httpx.AsyncClient, node: ClosedNode) -> None:
+        answer = await client.post("/ui/sign-in", data={"key": "nonsense"})
+        assert answer.status_code == 401
+        assert "is not an API key" in answer.text
+        assert COOKIE not in client.cookies
+        assert node.access.denials
+
+    with_pages(use, is_closed=True)
+
+
+def test_a_session_ends_with_its_key_and_with_its_sign_out() -> None:
+    async def use(client: httpx.AsyncClient, node: ClosedNode) -> None:
+        await sign_in(client, "viewer")
+        assert (await client.get("/ui/topics")).status_code == 200
+        kept = dict(client.cookies)
+        await client.post("/ui/sign-out")
+        client.cookies.update(kept)
+        assert (await client.get("/ui/topics")).status_code == 303
+        client.cookies.clear()
+        await sign_in(client, "viewer")
+        node.access.show([])
+        answer = await client.get("/ui/topics")
+        assert answer.headers["location"] == "./sign-in?next=topics&why=ended"
+        assert (await client.get("/ui/topics", headers=STREAM)).status_code == 401
+
+    with_pages(use, is_closed=True)
+
+
+STREAM: Final = {"Accept": "text/event-stream"}
+
+
+def test_the_json_behind_a_page_is_for_who_is_signed_in() -> None:
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        where = "/ui/api/v1/topics?page_size=1"
+        assert (await client.get(where)).status_code == 303
+        await sign_in(client, "viewer")
+        assert './api/v1/topics?page_size=50"' in (await client.get("/ui/topics")).text
+        answer = await client.get(where)
+        assert [each["name"] for each in answer.json()["topics"]] == ["alpha-in"]
+        assert answer.headers["content-type"] == "application/json"
+
+    with_pages(use, is_closed=True)
+
+
+def test_nothing_but_json_comes_from_behind_a_page() -> None:
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        answer = await client.get("/ui/api/v1/../metrics")
+        assert answer.status_code in {404, 406}
+        assert "curlew_" not in answer.text
+
+    with_pages(use)
+
+
+FOREIGN: Final = [
+    {"Origin": "http://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://localhost:8711"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site", "Origin": BASE},
+]
+
+
+@pytest.mark.parametrize("headers", FOREIGN)
+def test_a_form_of_another_origin_does_nothing(headers: dict[str, str]) -> None:
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        key = {"key": key_of("viewer").decode()}
+        answer = await client.post("/ui/sign-in", data=key, headers=headers)
+        assert answer.status_code == 403
+        assert "set-cookie" not in answer.headers
+
+    with_pages(use, is_closed=True)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": BASE},
+        {"Sec-Fetch-Site": "same-origin", "Origin": "https://mq.example"},
+        {"Origin": "https://mq.example", "X-Forwarded-Host": "mq.example"},
+        {},
+    ],
+)
+def test_a_form_of_ours_is_taken_behind_a_proxy_too(headers: dict[str, str]) -> None:
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        key = {"key": key_of("viewer").decode()}
+        answer = await client.post("/ui/sign-in", data=key, headers=headers)
+        assert answer.status_code == 303
+
+    with_pages(use, is_closed=True)
+
+
+def test_a_form_that_is_too_long_or_no_text_is_refused() -> None:
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        long = await client.post("/ui/sign-in", content=b"key=" + b"x" * 9_000_000)
+        assert long.status_code == 413
+        assert (await client.post("/ui/sign-in", content=b"key=%ff")).status_code == 400
+
+    with_pages(use)
+
+
+def test_pages_of_a_namespace_ask_within_it() -> None:
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        answer = await client.get("/ui/in/nowhere/topics")
+        assert answer.status_code == 404
+        assert "nowhere" in answer.text
+        bare = await client.get("/ui/in/nowhere")
+        assert bare.headers["location"] == "./nowhere/"
+
+    with_pages(use)
+
+
+def test_a_page_that_fails_says_so_and_logs_why(caplog: pytest.LogCaptureFixture) -> None:
+    async def broken(*_: object) -> None:
+        raise RuntimeError("the reason")
+
+    async def run() -> httpx.Response:
+        transport = httpx.ASGITransport(build_web(broken, FakeClock()))
+        async with httpx.AsyncClient(transport=transport, base_url=BASE) as client:
+            return await client.get("/topics")
+
+    answer = asyncio.run(run())
+    assert answer.status_code == 500
+    assert "the reason" not in answer.text
+    assert "the reason" in caplog.text

@@ -8,7 +8,7 @@ import pytest
 
 from app.api.http.errors import STATUS_OF_CODE
 from app.domain.limits import FIXED_LIMITS, Limits
-from app.web.headers import CONTENT_SECURITY_POLICY
+from app.web.serving.headers import CONTENT_SECURITY_POLICY
 
 
 def document_of(answer: httpx.Response) -> dict[str, object]:

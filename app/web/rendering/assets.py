@@ -1,15 +1,22 @@
 """Static files: read once, named by the hash of their content, so that browsers may keep them.
 
 `curlew.css` is served as `static/curlew.<hash>.css`. A page that names it therefore always gets the
-content it was written for, also during an upgrade behind a proxy.
+content it was written for, also during an upgrade behind a proxy. Those under `vendor` were written
+by others, and are listed with their origin in `vendor/manifest.toml`.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Final, NamedTuple
 
-MEDIA_TYPES: Final = {"css": "text/css; charset=utf-8", "svg": "image/svg+xml"}
+MEDIA_TYPES: Final = {
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+KEPT_FOR_EVER: Final = "private, max-age=31536000, immutable"
 
 
 class Asset(NamedTuple):
@@ -40,6 +47,14 @@ class Assets:
 
 
 def packaged_assets() -> Assets:
-    """The files beside this module. Blocks; called once, at the start."""
+    """The files of this package. Blocks; called once, at the start."""
     folder = files("app.web") / "static"
-    return Assets({entry.name: entry.read_bytes() for entry in folder.iterdir()})
+    return Assets({entry.name: entry.read_bytes() for entry in _served(folder)})
+
+
+def _served(folder: Traversable) -> Iterator[Traversable]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _served(entry)
+        elif entry.name.rpartition(".")[2] in MEDIA_TYPES:
+            yield entry

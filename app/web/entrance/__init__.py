@@ -1,0 +1,1 @@
+"""Ways in and out: sign-in, preferences, and the JSON behind the pages."""

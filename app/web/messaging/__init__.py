@@ -1,0 +1,1 @@
+"""Pages about traffic: overview, topics, messages, one message, live tail, search."""

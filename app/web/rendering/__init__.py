@@ -1,0 +1,1 @@
+"""Everything the pages look like: templates, languages, how values read, static files."""

@@ -1,0 +1,61 @@
+"""Sessions of browsers: a random name in a cookie, and the API key that was signed in with, here.
+
+In memory only, so a session ends with the node, when it is signed out, after `SESSION_S`, and when
+there are more than `SESSIONS_MAX` (the oldest goes). That a key was revoked the API says at the
+next call. Event loop only.
+"""
+
+import secrets
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from app.domain.clock import Clock
+from app.domain.limits import UI_SESSION_S, UI_SESSIONS_MAX
+
+COOKIE: Final = "curlew_session"
+_NAME_BYTES: Final = 32
+
+
+class Session(NamedTuple):
+    """Who signed in."""
+
+    key: bytes
+    principal: str
+    ends_s: float
+
+
+class Sessions:
+    """Those of one node. What is stolen from its memory dump is keys, as of any client's."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._sessions: dict[bytes, Session] = {}
+        """By the hash of the name, so that looking one up takes the same time for every guess."""
+
+    def begin(self, key: bytes, principal: str) -> str:
+        """The name of a new session, for the cookie."""
+        name = secrets.token_urlsafe(_NAME_BYTES)
+        if len(self._sessions) >= UI_SESSIONS_MAX:
+            del self._sessions[next(iter(self._sessions))]
+        ends_s = self._clock.monotonic_s() + UI_SESSION_S
+        self._sessions[_hashed(name)] = Session(key, principal, ends_s)
+        return name
+
+    def find(self, name: str | None) -> Session | None:
+        """The session of that name; None when there is none any more."""
+        if not name:
+            return None
+        hashed = _hashed(name)
+        found = self._sessions.get(hashed)
+        if found is not None and found.ends_s <= self._clock.monotonic_s():
+            del self._sessions[hashed]
+            return None
+        return found
+
+    def end(self, name: str | None) -> None:
+        """Sign out; nothing when there is no such session."""
+        self._sessions.pop(_hashed(name or ""), None)
+
+
+def _hashed(name: str) -> bytes:
+    return sha256(name.encode("utf-8", "surrogateescape")).digest()

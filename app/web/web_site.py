@@ -1,0 +1,258 @@
+"""The application at `/ui`: routes of all families, and what holds for every page.
+
+- Who reads is known by the session of the browser, or by the credentials of the request; a page
+  that the API answers with 401 leads to the sign-in.
+- A request that changes something comes from a page of this node (`same_origin`).
+- What the API refuses is a page with what happened and what to do.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from gettext import NullTranslations
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import parse_qs, quote, unquote, urlencode
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from app.domain.clock import Clock
+from app.domain.limits import UI_FORM_BYTES_MAX
+from app.runtime.version import program_version
+from app.web.rendering.assets import KEPT_FOR_EVER, Assets, packaged_assets
+from app.web.rendering.languages import language_of, packaged_translations
+from app.web.rendering.templates import Templates
+from app.web.serving.api import Api, AsgiApp, Refused
+from app.web.serving.families import Family, View
+from app.web.serving.headers import SecurityHeaders
+from app.web.serving.live import MEDIA_TYPE, LiveStreams
+from app.web.serving.namespaces import NAMESPACE, PATH, InNamespace
+from app.web.serving.page import Moved, Page, Shown
+from app.web.serving.preferences import LANGUAGE_COOKIE, theme_of
+from app.web.serving.same_origin import is_ours
+from app.web.serving.sessions import COOKIE, Sessions
+
+_LOG: Final = logging.getLogger(__name__)
+
+NOTICE_COOKIE: Final = "curlew_notice"
+_NOTICE_SECONDS: Final = 60
+_NOTICE_CHARS_MAX: Final = 500
+SIGN_IN: Final = "sign-in"
+
+
+class Site:
+    """The pages. Its state are the sessions and the open streams."""
+
+    def __init__(
+        self,
+        families: Sequence[Family],
+        api: AsgiApp,
+        clock: Clock,
+        live: LiveStreams,
+        *,
+        translations: Mapping[str, NullTranslations] | None = None,
+    ) -> None:
+        self.families = families
+        self.clock = clock
+        self.live = live
+        self.sessions = Sessions(clock)
+        self.assets: Assets = packaged_assets()
+        self.translations = translations or packaged_translations()
+        self.templates = Templates(self.assets, self.translations)
+        self._api = api
+
+    def application(self) -> Starlette:
+        """To be mounted at `/ui`."""
+        routes = [Route("/static/{name}", self._asset)]
+        for family in self.families:
+            routes += [
+                Route(view.path, self._endpoint(family, view), methods=[view.method])
+                for view in family.views
+            ]
+        return Starlette(
+            routes=_by_path(routes),
+            middleware=[Middleware(SecurityHeaders), Middleware(InNamespace)],
+            exception_handlers={HTTPException: self._no_page},
+        )
+
+    def _endpoint(self, family: Family, view: View) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            page = self.page_of(request)
+            try:
+                return await answer(page, request)
+            except Refused as error:
+                return self.refused(page, family, error)
+            except Exception:  # noqa: BLE001  # logged with its traceback
+                _LOG.exception("unexpected failure of the page %s", page.path)
+                problem = {"detail": page.gettext("The page failed; the node's log says why.")}
+                return self.refused(page, family, Refused(500, problem))
+
+        async def answer(page: Page, request: Request) -> Response:
+            if view.method != "GET" and not is_ours(request.headers):
+                raise _foreign(page)
+            await self._begin(page, family)
+            if view.method != "GET":
+                page.choices = await _form_of(request)
+                page.form = {name: texts[-1] for name, texts in page.choices.items()}
+            outcome = await view.handler(page)
+            if isinstance(outcome, Response):
+                return outcome
+            if isinstance(outcome, Moved):
+                return self.moved(page, outcome)
+            if page.is_live and view.live_s is not None:
+                return self._stream(page, family, view, view.live_s)
+            return self._render(page, family, outcome, live_s=view.live_s)
+
+        return endpoint
+
+    def page_of(self, request: Request) -> Page:
+        """The request as handlers see it."""
+        chosen = request.query_params.get("lang") or request.cookies.get(LANGUAGE_COOKIE)
+        language = language_of(chosen, request.headers.get("accept-language", ""))
+        session = self.sessions.find(request.cookies.get(COOKIE))
+        namespace = request.scope.get(NAMESPACE, "")
+        key = None if session is None else session.key
+        api = Api(self._api, request.scope, key, namespace)
+        path = request.scope.get(PATH, "/")
+        translations = self.translations[language]
+        return Page(request, api, path, namespace, language, translations, session, self.sessions)
+
+    async def _begin(self, page: Page, family: Family) -> None:
+        """Learn who reads. Raises `Refused` with 401 for nobody on a node that asks for a name."""
+        if not family.is_for_anybody:
+            page.principal = (await page.api.ask("GET", "/v1/whoami")).json()["principal"]
+
+    # --- answers
+
+    def _render(
+        self, page: Page, family: Family | None, shown: Shown, live_s: float | None = None
+    ) -> Response:
+        values = self._values(page, family, shown, live_s)
+        text = self.templates.render(page.language, shown.template, values)
+        response = HTMLResponse(text, shown.status)
+        if page.request.cookies.get(NOTICE_COOKIE):
+            response.delete_cookie(NOTICE_COOKIE, httponly=True, samesite="lax")
+        return response
+
+    def _stream(self, page: Page, family: Family, view: View, every_s: float) -> Response:
+        if self.live.is_full:
+            return Response(status_code=HTTPStatus.SERVICE_UNAVAILABLE)
+
+        async def look() -> str:
+            page.api.calls.clear()
+            shown = await view.handler(page)
+            assert isinstance(shown, Shown)
+            values = self._values(page, family, shown, every_s)
+            return self.templates.render_live(page.language, shown.template, values)
+
+        events = self.live.follow(look, every_s, self.clock)
+        return StreamingResponse(events, media_type=MEDIA_TYPE)
+
+    def _values(
+        self, page: Page, family: Family | None, shown: Shown, live_s: float | None
+    ) -> dict[str, Any]:
+        notice = unquote(page.request.cookies.get(NOTICE_COOKIE, ""))
+        signed_in = page.session is not None
+        api_root = f"{page.site}/api" if signed_in else f"{page.site}/.."
+        return {
+            "page": page,
+            "crumbs": [],
+            "root": page.root,
+            "site": page.site,
+            "origin": page.origin,
+            "curl": f"curl {page.origin}/v1",
+            "language": page.language,
+            "theme": theme_of(page.request),
+            "families": self.families,
+            "has_search": any(each.name == "search" for each in self.families),
+            "family": family,
+            "live": live_s is not None,
+            "stream": page.here(),
+            "notice": notice,
+            "api_root": api_root,
+            "calls": page.api.calls,
+            "now_ms": self.clock.now_ms(),
+            "version": program_version(),
+            "signed_in": signed_in,
+            **shown.values,
+        }
+
+    def moved(self, page: Page, moved: Moved) -> Response:
+        """The redirect behind a form."""
+        response = RedirectResponse(f"{page.root}/{moved.path}", HTTPStatus.SEE_OTHER)
+        if moved.notice:
+            text = quote(moved.notice[:_NOTICE_CHARS_MAX])
+            response.set_cookie(NOTICE_COOKIE, text, _NOTICE_SECONDS, httponly=True, samesite="lax")
+        return response
+
+    def refused(self, page: Page, family: Family | None, error: Refused) -> Response:
+        """What the API has refused; a stranger is led to the sign-in and back."""
+        if error.status == HTTPStatus.UNAUTHORIZED and not page.is_live:
+            return self._to_sign_in(page)
+        if page.is_live:
+            return Response(status_code=error.status)
+        values = {"problem": error.problem, "status": error.status}
+        return self._render(page, family, Shown("frame/refused.html", values, error.status))
+
+    def _to_sign_in(self, page: Page) -> Response:
+        self.sessions.end(page.request.cookies.get(COOKIE))
+        asked: dict[str, str] = {}
+        if page.request.method == "GET" and page.way:
+            asked["next"] = page.way
+        if page.request.cookies.get(COOKIE):
+            asked["why"] = "ended"
+        query = f"?{urlencode(asked)}" if asked else ""
+        return page.redirect(f"{page.site}/{SIGN_IN}{query}")
+
+    async def _no_page(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        values = {"problem": None, "status": error.status_code}
+        shown = Shown("frame/refused.html", values, error.status_code)
+        response = self._render(self.page_of(request), None, shown)
+        response.headers.update(error.headers or {})
+        return response
+
+    async def _asset(self, request: Request) -> Response:
+        found = self.assets.find(request.path_params["name"])
+        if found is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND)
+        headers = {"Cache-Control": KEPT_FOR_EVER}
+        return Response(found.content, media_type=found.media_type, headers=headers)
+
+
+def _by_path(routes: list[Route]) -> list[Route]:
+    """Words of a path go before names in it."""
+    return sorted(routes, key=lambda route: ["{" in part for part in route.path.split("/")])
+
+
+async def _form_of(request: Request) -> dict[str, list[str]]:
+    """The fields of a form. Raises `Refused` for one that is too long or no text."""
+    parts, size = list[bytes](), 0
+    async for part in request.stream():
+        size += len(part)
+        if size > UI_FORM_BYTES_MAX:
+            raise Refused(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                {
+                    "detail": f"the form has over {UI_FORM_BYTES_MAX} bytes",
+                    "hint": "send large messages with curl",
+                },
+            )
+        parts.append(part)
+    try:
+        return parse_qs(b"".join(parts).decode("ascii"), keep_blank_values=True, errors="strict")
+    except ValueError as error:
+        problem = {"detail": "the form is no text in UTF-8", "hint": "go back and send it anew"}
+        raise Refused(HTTPStatus.BAD_REQUEST, problem) from error
+
+
+def _foreign(page: Page) -> Refused:
+    problem = {
+        "detail": page.gettext("A page of another origin has sent this form; nothing was done."),
+        "hint": page.gettext("Open the page on this node, and send its form."),
+    }
+    return Refused(HTTPStatus.FORBIDDEN, problem)

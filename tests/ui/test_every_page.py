@@ -1,0 +1,108 @@
+"""What holds for every page in Chromium: both themes, narrow and wide, axe, policy, planted
+scripts, links, and reading without JavaScript."""
+
+import re
+from typing import Final
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.support.clients.browser import Theme, Watched, watched_page
+from tests.support.clients.ui_pages import EMPTY_PAGES, PAGES, Filled
+
+pytestmark = pytest.mark.browser
+
+THEMES: Final[tuple[Theme, ...]] = ("light", "dark")
+WIDTHS: Final = (380, 1_280)
+NOT_FOUND: Final = "missing"
+
+
+def assert_well_behaved(watched: Watched, origin: str, name: str) -> None:
+    said = [line for line in watched.console if not line.startswith("verbose")]
+    assert [line for line in said if name != NOT_FOUND or "404" not in line] == []
+    assert watched.policy_violations() == []
+    assert watched.foreign_requests(origin) == []
+    assert not watched.is_wider_than_the_window()
+    assert watched.page.locator("img[src=x]").count() == 0
+    assert "broken" not in watched.page.title()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_whole_in_every_look(browser: Browser, filled: Filled, name: str) -> None:
+    for theme in THEMES:
+        for width in WIDTHS:
+            with watched_page(browser, theme=theme, width=width) as watched:
+                watched.page.goto(filled.page(PAGES[name]))
+                expect(watched.page.locator("h1")).to_be_visible()
+                expect(watched.page).to_have_title(re.compile(r".+ · Curlew"))
+                assert_well_behaved(watched, filled.url, name)
+                watched.keep_picture(f"ui-{name}-{theme}-{width}")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_axe_finds_nothing(browser: Browser, filled: Filled, name: str) -> None:
+    for theme in THEMES:
+        with watched_page(browser, theme=theme, inspect=True) as watched:
+            watched.page.goto(filled.page(PAGES[name]))
+            assert watched.accessibility_violations() == []
+            # axe lets scripts in past the policy: so that is not what kept planted ones out
+            assert "broken" not in watched.page.title()
+
+
+@pytest.mark.parametrize("name", EMPTY_PAGES)
+def test_an_empty_page_says_how_to_fill_it(browser: Browser, bare: str, name: str) -> None:
+    for theme in THEMES:
+        with watched_page(browser, theme=theme, inspect=True) as watched:
+            watched.page.goto(f"{bare}/ui/{EMPTY_PAGES[name]}")
+            expect(watched.page.locator("main .command code").first).to_contain_text("cur")
+            assert watched.accessibility_violations() == []
+            assert_well_behaved(watched, bare, name)
+            watched.keep_picture(f"ui-empty-{name}-{theme}")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_reads_without_scripts(browser: Browser, filled: Filled, name: str) -> None:
+    with (
+        watched_page(browser) as with_scripts,
+        watched_page(browser, scripts=False) as watched,
+    ):
+        with_scripts.page.goto(filled.page(PAGES[name]))
+        watched.page.goto(filled.page(PAGES[name]))
+        expect(watched.page.locator("h1")).to_be_visible()
+        rows = watched.page.locator("main table tbody tr").count()
+        assert rows == with_scripts.page.locator("main table tbody tr").count()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_address_on_a_page_is_there(browser: Browser, filled: Filled, name: str) -> None:
+    """Each link of the page and each request behind it answers."""
+    with watched_page(browser, scripts=False) as watched:
+        page = watched.page
+        page.goto(filled.page(PAGES[name]))
+        found: list[str] = page.evaluate("() => [...document.links].map(link => link.href)")
+        for address in sorted({each for each in found if "#" not in each}):
+            answer = page.request.get(address)
+            assert answer.status == 200, address
+
+
+def test_axe_would_find_pale_text(browser: Browser, filled: Filled) -> None:
+    with watched_page(browser, inspect=True) as watched:
+        watched.page.goto(filled.page("topics"))
+        watched.page.add_style_tag(content=":root { --quiet: #cccccc !important; }")
+        found = watched.accessibility_violations()
+        assert any(line.startswith("color-contrast") for line in found)
+
+
+def test_the_policy_stops_a_script_and_says_so(browser: Browser, filled: Filled) -> None:
+    with watched_page(browser) as watched:
+        watched.page.goto(filled.page("topics"))
+        watched.page.evaluate(
+            """() => {
+                const script = document.createElement('script');
+                script.textContent = "document.title = 'broken'";
+                document.body.append(script);
+            }"""
+        )
+        watched.page.wait_for_function("window.policyViolations.length > 0")
+        assert watched.policy_violations() == ["script-src-elem inline"]
+        expect(watched.page).to_have_title("Topics · Curlew")

@@ -164,6 +164,18 @@ def test_principals_and_their_keys(run: Run, tmp_path: Path) -> None:
         theirs = (*at, "--key-file", str(file))
         assert "ci" in run("node", "whoami", *theirs).out
         assert run("topic", "create", "mine", *theirs).status == 4
+        denies = ("--subject", "principal:ci", "--effect", "deny", "--action", "PUB")
+        done = run("policy", "put", "no", *denies, "--resource", "topic:orders", *admin)
+        assert (done.status, "policy no is kept" in done.err) == (0, True), done.err
+        done = run("policy", "may", "PUB", "--topic", "orders", *theirs)
+        assert (done.status, "no, by the policy no" in done.err) == (4, True)
+        assert run("policy", "may", "PUB", "--topic", "other", *theirs).status == 0
+        assert run("policy", "may", "PUB", *theirs).status == 2
+        assert "DENY" in run("policy", "list", *admin).out
+        assert json.loads(run("policy", "show", "no", "--json", *admin).out)["effect"] == "DENY"
+        assert run("policy", "delete", "no", *admin).status == 2
+        assert run("policy", "delete", "no", "--yes", *admin).status == 0
+        assert run("policy", "may", "PUB", "--topic", "orders", *theirs).status == 0
         found = json.loads(run("principal", "show", "ci", "--json", *admin).out)
         [key] = found["keys"]
         assert run("principal", "revoke", "ci", key["id"], *admin).status == 2

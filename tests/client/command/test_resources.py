@@ -82,11 +82,7 @@ def test_the_lag_of_a_group(curlew: Run) -> None:
 
 
 def test_a_namespace_has_its_own_names(curlew: Run) -> None:
-    import os
-
-    import httpx
-
-    httpx.put(f"{os.environ['CURLEW_URL']}/v1/namespaces/eu").raise_for_status()
+    assert curlew("namespace", "create", "eu").status == 0
     assert curlew("--namespace", "eu", "topic", "create", "stock", "--queues", "1").status == 0
     assert curlew("--namespace", "eu", "send", "stock", "a").status == 0
     assert curlew("--namespace", "eu", "send", "stock", "--lines", stdin=b"b\nc\n").status == 0
@@ -94,3 +90,25 @@ def test_a_namespace_has_its_own_names(curlew: Run) -> None:
     assert curlew("topic", "show", "stock").status == 5
     done = curlew("--namespace", "us", "topic", "list")
     assert (done.status, "NAMESPACE_NOT_FOUND" in done.err) == (5, True)
+    assert "eu" in curlew("namespace", "list").out
+    assert curlew("namespace", "delete", "eu").status == 2
+    assert curlew("namespace", "delete", "eu", "--yes").status == 1
+    assert curlew("--namespace", "eu", "topic", "delete", "stock", "--yes").status == 0
+    assert curlew("namespace", "delete", "eu", "--yes").status == 0
+
+
+def test_a_group_goes_back_to_a_snapshot(curlew: Run) -> None:
+    curlew("topic", "create", "backs", "--queues", "1")
+    curlew("send", "backs", "a", "b")
+    curlew("receive", "backs", "-g", "going")
+    assert "nothing is kept" in curlew("offsets", "snapshot", "list", "going").err
+    assert curlew("offsets", "snapshot", "keep", "going", "monday").status == 0
+    curlew("receive", "backs", "-g", "going")
+    [row] = json.loads(curlew("offsets", "snapshot", "list", "going", "--json").out)
+    assert row["name"] == "monday"
+    done = curlew("offsets", "snapshot", "restore", "going", "monday", "--dry-run", "--json")
+    assert json.loads(done.out)["dry_run"] is True
+    assert curlew("offsets", "snapshot", "restore", "going", "monday").status == 2
+    assert curlew("offsets", "snapshot", "restore", "going", "monday", "--yes").status == 0
+    assert curlew("lag", "going").out.startswith("going: 1 ready")
+    assert curlew("offsets", "snapshot", "forget", "going", "monday").status == 0

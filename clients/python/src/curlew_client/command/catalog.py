@@ -2,6 +2,7 @@
 
 MESSAGES = "curlew_client.command.messages"
 RESOURCES = "curlew_client.command.resources"
+ACCESS = "curlew_client.command.access"
 
 SECTIONS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Messages": {
@@ -23,7 +24,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str, str]]] = {
         "topic": (f"{RESOURCES}.topics", "app", "list, show, make, change and delete topics"),
         "group": (f"{RESOURCES}.groups", "app", "list, show, make, change, pause, delete groups"),
         "lag": (f"{RESOURCES}.lags", "app", "how far behind a group is; --watch looks again"),
-        "offsets": (f"{RESOURCES}.offsets", "app", "where a group is: show, reset, copy"),
+        "offsets": (f"{RESOURCES}.offsets", "app", "where a group is: show, reset, copy, snapshot"),
         "dlq": (f"{RESOURCES}.dead_letters", "app", "dead letters: list, redrive, purge"),
         "delayed": (f"{RESOURCES}.waiting", "app", "messages that wait: list, move, cancel"),
         "schedule": (f"{RESOURCES}.schedules", "app", "messages that are sent by the clock"),
@@ -34,7 +35,9 @@ SECTIONS: dict[str, dict[str, tuple[str, str, str]]] = {
         "node": (f"{RESOURCES}.nodes", "app", "whether it is ready, its limits, whose key this is"),
         "cluster": (f"{RESOURCES}.nodes", "cluster", "all nodes"),
         "config": (f"{RESOURCES}.nodes", "config", "the settings of a node, and changing them"),
-        "principal": (f"{RESOURCES}.principals", "app", "who may do what, and their API keys"),
+        "namespace": (f"{RESOURCES}.namespaces", "app", "namespaces: list, make, delete"),
+        "principal": (f"{ACCESS}.principals", "app", "who may do what, and their API keys"),
+        "policy": (f"{ACCESS}.policies", "app", "rules beside the roles; may I do this?"),
     },
     "This command": {
         "context": (f"{RESOURCES}.named_nodes", "app", "servers by name: add, use, list, remove"),

@@ -5,12 +5,12 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from curlew_client.command.asking import DryRun, Yes, confirm
+from curlew_client.command.asking import DryRun, Yes, change, confirm
 from curlew_client.command.entry import Exit
 from curlew_client.command.output import print_json, print_table, say
 from curlew_client.command.running import new_app
 from curlew_client.command.service import Document, Service, Where, part
-from curlew_client.command.words import NotSo, moment_ms
+from curlew_client.command.words import NotSo, moment_ms, time_text
 
 app = new_app("offsets", "Where a group is in its topics, and how to put it elsewhere.")
 
@@ -115,6 +115,63 @@ def copy(
     else:
         say(f"{'would be' if dry_run else 'put'}: {len(entries)} queues")
     return Exit.DONE
+
+
+snapshot = new_app("snapshot", "The offsets of a group, kept under names to go back to.")
+app.command(snapshot, name="snapshot")
+
+
+@snapshot.command(name="list")
+def list_(group: str, /, *, where: Where = Where()) -> None:
+    """What was kept of a group."""
+    found = Service(where).get(f"/v1/groups/{part(group)}/snapshots")["snapshots"]
+    if where.json:
+        print_json(found)
+        return
+    print_table(
+        ("snapshot", "queues", "created"),
+        [(each["name"], each["queues"], time_text(each["created_ms"])) for each in found],
+        empty=f"nothing is kept; `curlew offsets snapshot keep {group} NAME` keeps where it is",
+    )
+
+
+@snapshot.command
+def keep(group: str, name: str, /, *, dry_run: DryRun = False, where: Where = Where()) -> None:
+    """Keep where a group is now, under a name."""
+    path = f"/v1/groups/{part(group)}/snapshots/{part(name)}"
+    done = f"kept as {name}"
+    change(Service(where), "PUT", path, dry_run=dry_run, as_json=where.json, done=done)
+
+
+@snapshot.command
+def restore(
+    group: str,
+    name: str,
+    /,
+    *,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    where: Where = Where(),
+) -> int:
+    """Put a group back where it was."""
+    service = Service(where)
+    path = f"/v1/groups/{part(group)}/snapshots/{part(name)}:restore"
+    if dry_run or not (yes or where.json):
+        _print(service.request("POST", path, json={}, params={"dry_run": True}), as_json=where.json)
+    if dry_run:
+        return Exit.DONE
+    if not confirm(f"Put group {group} there?", yes=yes):
+        return Exit.REFUSED
+    _print(service.request("POST", path, json={}), as_json=where.json)
+    return Exit.DONE
+
+
+@snapshot.command
+def forget(group: str, name: str, /, *, dry_run: DryRun = False, where: Where = Where()) -> None:
+    """Keep it no longer."""
+    path = f"/v1/groups/{part(group)}/snapshots/{part(name)}"
+    done = f"forgot {name}"
+    change(Service(where), "DELETE", path, dry_run=dry_run, as_json=where.json, done=done)
 
 
 def _target(to: str) -> dict[str, Any]:

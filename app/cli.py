@@ -10,7 +10,7 @@ curlew audit verify  say whether the audit is as it was written
 curlew release-store  let another store use the metadata database, when its own is gone for good
 curlew openapi   print the OpenAPI document
 curlew settings  print every setting, its default and its range
-curlew store     look at, check, repair or fill a store (see `app.store_commands`)
+curlew store     look at, check, repair or fill a store (see `app.commands.store_commands`)
 """
 
 import argparse
@@ -24,9 +24,10 @@ from typing import Final
 
 import uvloop
 
-from app import access_commands, secret_commands, store_commands
 from app.api.document.openapi import render_document
 from app.cluster import ClusterConfig, Metadata, Migrated, migrate, shown_database
+from app.commands import access_commands, secret_commands, store_commands
+from app.commands.settings_page import settings_page
 from app.config import NAMES, SETTINGS, Config, ConfigError, load_config
 from app.domain.errors import CurlewError
 from app.main import NodeServer, PortInUse, bind
@@ -39,7 +40,6 @@ from app.runtime.secure.tls_files import UnusableCertificate
 from app.runtime.secure.tokens import UnusableTokenKeys
 from app.runtime.system_clock import SystemClock
 from app.runtime.version import program_version
-from app.settings_page import settings_page
 from app.store import StoreLocked, StoreUnusable
 
 _LOG: Final = logging.getLogger(__name__)

@@ -18,10 +18,10 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config as load_mkdocs
 
 from app.cli import _parser
+from app.commands.settings_page import settings_page
 from app.config import NAMES, OF_CLIENTS, load_config
 from app.domain.limits import Limits
 from app.runtime.descriptors import fitted
-from app.settings_page import settings_page
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

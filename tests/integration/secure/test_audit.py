@@ -10,12 +10,12 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from app import access_commands, secret_commands
 from app.api.control.log_changes import IN_THE_LOG
 from app.api.control.operation_list import OPERATIONS
 from app.cli import _parser
 from app.cluster.metadata.audit import audit_rows
 from app.cluster.metadata.nodes.shared_secrets import OtherSecretKey
+from app.commands import access_commands, secret_commands
 from app.config import Config
 from app.domain.access.accounts import PrincipalSettings
 from app.domain.access.audit import Actor, Denial

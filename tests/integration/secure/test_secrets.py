@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from app import secret_commands
 from app.cluster import migrate
 from app.cluster.metadata.nodes.shared_secrets import OtherSecretKey
+from app.commands import secret_commands
 from app.config import Config, ConfigError
 from app.domain.positions import TimestampMs
 from app.node import Node

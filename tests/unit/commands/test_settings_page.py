@@ -5,9 +5,9 @@ from dataclasses import fields
 
 import pytest
 
+from app.commands.settings_page import amount, settings_page
 from app.config import NAMES, SETTINGS, load_config
 from app.domain.limits import FIXED_LIMITS, Limits
-from app.settings_page import amount, settings_page
 
 RANGED = {
     name: found

@@ -21,6 +21,19 @@ from typing import Final
 import uvloop
 
 from app.cluster import ClusterConfig, Metadata, migrate
+from app.commands.store_reports import (
+    as_json,
+    dump_json,
+    dump_line,
+    import_json,
+    import_lines,
+    repair_json,
+    repair_lines,
+    statistics_json,
+    statistics_lines,
+    verification_json,
+    verification_lines,
+)
 from app.config import Config, load_config
 from app.domain.limits import Limits
 from app.domain.settings import TopicSettings
@@ -42,19 +55,6 @@ from app.store.offline.measuring import measure
 from app.store.offline.repair import Repair, repair
 from app.store.offline.survey import SourceUnusable, Survey, survey
 from app.store.offline.verification import verify
-from app.store_reports import (
-    as_json,
-    dump_json,
-    dump_line,
-    import_json,
-    import_lines,
-    repair_json,
-    repair_lines,
-    statistics_json,
-    statistics_lines,
-    verification_json,
-    verification_lines,
-)
 
 EXIT_DAMAGED: Final = 1
 

@@ -33,6 +33,7 @@ LOG_CACHE_MIB_MIN: Final = 64
 LOG_CACHE_MIB_MAX: Final = 2**30
 QUOTA_MAX: Final = 2**40
 POLICY_AGE_MAX: Final = 366 * 86_400
+OIDC_LIFETIME_MAX: Final = 366 * 86_400
 
 
 class AuthMode(StrEnum):
@@ -91,6 +92,8 @@ class Config:
     oidc_roles_claim: str = "roles"
     oidc_roles: tuple[tuple[str, str], ...] = ()
     """Values of that claim, and the roles that they are here."""
+    oidc_lifetime_max: int = 86_400
+    """Seconds; tokens that are made for longer do not count. 0: any do."""
     secret_key_file: Path | None = None
     """What signs and encrypts for all nodes; not in the data directory."""
     admin_key_file: Path | None = None
@@ -341,6 +344,11 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "oidc_roles": Setting(
         Kind(_pairs, "value=role, value=role, …"),
         "Values of that claim, and the roles that they are here. Other values give no role.",
+    ),
+    "oidc_lifetime_max": Setting(
+        _number(0, OIDC_LIFETIME_MAX),
+        "Seconds from when a token was issued until it expires; one that is made for longer is "
+        "refused, since no token can be revoked by itself. 0: any.",
     ),
     "secret_key_file": Setting(
         _FILE,

@@ -368,9 +368,10 @@ class Node:
             _LOG.warning("the heads of the audit are not known: %s", error.detail)
 
     async def _refresh_files(self) -> None:
-        for each in (self.tls, self.tokens):
-            if each is not None:
-                each.refresh()
+        if self.tls is not None:
+            self.tls.refresh()
+        if self.tokens is not None and self.tokens.refresh():
+            self.metadata.principals.tell_waiting()  # of those whose key was taken out
 
     async def _register_if_there_is_room(self, claim: Claim) -> None:
         """Register, on a full disk later: the heartbeat does it, and readers need not wait."""
@@ -478,7 +479,11 @@ def _tokens_of(config: Config, clock: Clock) -> TokenVerifier | None:
     if config.oidc_jwks_file is None:
         return None
     settings = TokenSettings(
-        config.oidc_issuer, config.oidc_audience, config.oidc_roles_claim, dict(config.oidc_roles)
+        config.oidc_issuer,
+        config.oidc_audience,
+        config.oidc_roles_claim,
+        dict(config.oidc_roles),
+        config.oidc_lifetime_max,
     )
     return TokenVerifier(settings, config.oidc_jwks_file, clock.now_ms)
 

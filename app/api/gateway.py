@@ -49,6 +49,7 @@ from app.api.http.forwarded import Forwarded
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.request_context import (
     API_PREFIX,
+    CONNECTION,
     CONTEXT_KEY,
     REQUEST_ID,
     REQUEST_ID_KEY,
@@ -231,7 +232,8 @@ class Gateway:
                 with within(exchange.namespace):
                     stored = operation.stored_names(names)
             self._rights.require(exchange, operation, stored)
-            check_known(exchange.namespace, self._namespaces)
+            if exchange.namespace:
+                check_known(exchange.namespace, self._namespaces)
         if self._quotas is not None:
             is_topic = operation.names[0] == "topic"
             topic = stored_name(exchange.namespace, names[0]) if is_topic else None
@@ -313,19 +315,23 @@ class Gateway:
         """
         scope = exchange.scope
         path: str = scope["path"]
+        header = exchange.headers.get(AUTHORIZATION)
         is_open = path.startswith(PAGES) or (
             scope["method"] in _READING and (path in self._open_paths or path in _TO_THE_PAGES)
         )
-        if is_open and AUTHORIZATION not in exchange.headers:
+        if is_open and header is None:
             exchange.caller = STRANGER
             return
         exchange.is_decided = is_open
         exchange.caller = credentials.check(
-            exchange.headers, None if AUTHORIZATION in exchange.headers else exchange.certificate
+            header, exchange.certificate if header is None else None, scope.get(CONNECTION)
         )
 
     def _note_denial(self, exchange: RequestContext, error: CurlewError) -> None:
-        if self._audit is not None and isinstance(error, (NotPermitted, Unauthorized)):
+        if not isinstance(error, (NotPermitted, Unauthorized)):
+            return
+        self._traffic.denials[error.code] += 1
+        if self._audit is not None:
             action = str(error.fields.get("action", exchange.scope["method"]))
             resource = str(error.fields.get("resource", ""))
             actor = self._actor_of(exchange)

@@ -181,6 +181,8 @@ _FIXED: Final = {
     "max_poll_interval_ms_max": "The longest one.",
     "virtual_nodes_max": "Places of a member on the ring of the strategy consistent_hash.",
     "clients_listed_max": "Clients of a group, and producers of a topic, that are listed.",
+    "clients_of_a_principal_max": "Client ids that one principal keeps from others in groups; of "
+    "more, those that were used last.",
     "client_shown_ms": "How long a client is listed after its last request.",
     "metric_labels_max": "Topics, and groups in topics, that `/metrics` names.",
     "filter_chars_max": "Characters of a filter.",

@@ -130,6 +130,9 @@ VIRTUAL_NODES_MAX = 1_000
 CLIENTS_LISTED_MAX = 1_000
 """Clients of one group, and producers of one topic, that are listed: those that were seen last."""
 
+CLIENTS_OF_A_PRINCIPAL_MAX = 2_000
+"""Client ids of one principal that a node knows to be its; of more, those that were used last."""
+
 CLIENT_SHOWN_MS = 600_000
 """How long a client is listed after its last request."""
 
@@ -186,6 +189,7 @@ FIXED_LIMITS: Final[Mapping[str, int]] = {
     "max_poll_interval_ms_min": MAX_POLL_INTERVAL_MS_MIN,
     "max_poll_interval_ms_max": MAX_POLL_INTERVAL_MS_MAX,
     "virtual_nodes_max": VIRTUAL_NODES_MAX,
+    "clients_of_a_principal_max": CLIENTS_OF_A_PRINCIPAL_MAX,
     "client_shown_ms": CLIENT_SHOWN_MS,
     "filter_chars_max": FILTER_CHARS_MAX,
     "filter_depth_max": FILTER_DEPTH_MAX,
@@ -389,6 +393,8 @@ ROLES_OF_A_PRINCIPAL_MAX = 16
 POLICIES_MAX = 1_000
 DECISIONS_MAX = 65_536
 """On the names in a path, that a node remembers while nothing changes in who may do what."""
+ADMINISTRATOR_MS_MIN = 86_400_000
+"""No change leaves administrators only keys that end before that, unless there were no others."""
 KEYS_OF_A_PRINCIPAL_MAX = 2
 """One in use and the one that takes its place."""
 KEY_EXPIRES_MS_MAX = 10 * 366 * 86_400_000
@@ -401,7 +407,8 @@ AUDIT_TEXT_CHARS_MAX = 4_096
 AUDIT_ENTRIES_MAX = 1_000_000
 """Of one chain, looked at each hour: of more the oldest go before their days are over."""
 DENIALS_MAX = 1_024
-"""Denials by who, action and reason that a node adds up until they are written, each 10 seconds."""
+"""Denials of principals by who, action and reason, and as many of strangers, that a node adds up
+until they are written, each 10 seconds. Of more, only how many there were is known."""
 TOKEN_BYTES_MAX = 8 * KIB
 """A longer JSON Web Token is refused unread."""
 TOKEN_LEEWAY_S = 60

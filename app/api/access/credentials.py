@@ -1,25 +1,26 @@
-"""Who asks: the API key or token of a request, or a certificate. Synchronous; no key is kept.
+"""Who asks: the API key or token of a request, or a certificate. Synchronous.
 
 `Authorization: Bearer <key>`, or Basic with the key as password and any user name, or as user name
 without a password, so that `curl -u` works; or `Authorization: Bearer <token>`, where tokens of an
 issuer are taken. A client's certificate counts only where no `Authorization` is sent: a bad one is
 never replaced. Nobody is ever asked for Basic: a browser would keep it and send it for any page. Of
-a key the cost is one look-up.
+a key the cost is one SHA-256 and one look-up; on a connection that shows the same header again, one
+comparison. Nothing is kept of wrong ones, and of right ones nothing beyond their connection.
 """
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from hashlib import sha256
 from typing import Final, Protocol
 
-from app.api.http.request_context import Certificate
+from app.api.http.request_context import Certificate, ConnectionMemory
 from app.domain.access.caller import Anybody, Caller, KeyHolder, KeyringSource, Shown
 from app.domain.access.keyring import Keyring
 from app.domain.access.keys import key_id_of
 from app.domain.access.refusals import Unauthorized
 from app.domain.clock import Clock
-from app.domain.limits import TOKEN_LEEWAY_S
+from app.domain.limits import TOKEN_LEEWAY_S, TOKENS_REMEMBERED_MAX
 from app.domain.positions import TimestampMs
 from app.runtime.secure.tokens import TokenRefused, TokenVerifier
 
@@ -59,37 +60,66 @@ class Credentials:
         self._keyring: Keyring | None = None
         self._holders: dict[bytes, KeyHolder] = {}
         """Of keys that were shown since the keyring changed, by digest: no more than there are."""
+        self._shown: dict[Hashable, Shown] = {}
+        """Of tokens and certificates, likewise, at most `TOKENS_REMEMBERED_MAX`."""
 
     def check(
-        self, headers: Mapping[bytes, bytes], certificate: Certificate | None = None
+        self,
+        header: bytes | None,
+        certificate: Certificate | None = None,
+        memory: ConnectionMemory | None = None,
     ) -> Caller:
-        """Who asks, or `Unauthorized`, or `PolicyTooOld`. `certificate` is the connection's."""
-        header = headers.get(AUTHORIZATION)
+        """Who asks, or `Unauthorized`, or `PolicyTooOld`. `header` is the request's Authorization;
+        `certificate` and `memory` are the connection's."""
         if header is None:
             return self._certified(certificate)
+        source = self.source
+        if memory is not None and memory.keyring is source.keyring:
+            known = memory.caller
+            if known is not None and memory.authorization == header:
+                if known.expires_ms is None and not source.age.is_over:
+                    self._used(known.key_id)
+                    return known
+                return self._live(known)
+        return self._check_header(header, memory)
+
+    def _live(self, holder: KeyHolder) -> KeyHolder:
+        """The holder of a key that is known, unless it has expired."""
+        if holder.expires_ms is not None and holder.expires_ms <= self.clock.now_ms():
+            raise _not_known()
+        if self.source.age.is_over:
+            raise self.source.age.refusal()
+        self._used(holder.key_id)
+        return holder
+
+    def _check_header(self, header: bytes, memory: ConnectionMemory | None) -> Caller:
         key = header[7:] if header[:7] == _BEARER else _key_in(header)
         if self._tokens is not None and key is not None and key[:3] == _TOKEN:
             return self._bearer_of(self._tokens, key)
         if key is None or len(key) > _HEADER_BYTES_MAX:
             raise _no_key()
-        source = self.source
-        keyring = source.keyring
-        if keyring is not self._keyring:
-            self._keyring = keyring
-            self._holders = {}
+        keyring = self._newest()
         digest = sha256(key).digest()
         holder = self._holders.get(digest)
         if holder is None:
             found = keyring.keys.get(digest)
             if found is None:
                 raise _no_key() if key_id_of(key.decode("latin-1")) is None else _not_known()
-            holder = self._holders[digest] = KeyHolder(source, digest, found, self.clock.now_ms)
-        if holder.expires_ms is not None and holder.expires_ms <= self.clock.now_ms():
-            raise _not_known()
-        if source.age.is_over:
-            raise source.age.refusal()
-        self._used(holder.key_id)
+            holder = KeyHolder(self.source, digest, found, self.clock.now_ms)
+            self._holders[digest] = holder
+        self._live(holder)
+        if memory is not None:
+            memory.authorization, memory.keyring, memory.caller = header, keyring, holder
         return holder
+
+    def _newest(self) -> Keyring:
+        """What is known now; callers that were made by what was known before are forgotten."""
+        keyring = self.source.keyring
+        if keyring is not self._keyring:
+            self._keyring = keyring
+            self._holders = {}
+            self._shown = {}
+        return keyring
 
     def _refuse_late(self) -> None:
         """Raise `PolicyTooOld` when nobody is to be served by what is known."""
@@ -103,7 +133,31 @@ class Credentials:
             raise Unauthorized(str(error)) from error
         self._refuse_late()
         ends_ms = TimestampMs(token.expires_ms + TOKEN_LEEWAY_S * 1_000)
-        return Shown(self.source, token.subject, token.roles, ends_ms, self.clock.now_ms)
+
+        def is_known() -> bool:
+            return tokens.has_key_of(token)
+
+        return self._shown_by(token, token.subject, token.roles, ends_ms, is_known)
+
+    def _shown_by(
+        self,
+        what: Hashable,
+        name: str,
+        roles: tuple[str, ...] | None,
+        ends_ms: TimestampMs,
+        is_known: Callable[[], bool] | None = None,
+    ) -> Shown:
+        """The caller who showed `what`: the same for each of its requests, so that what was decided
+        for one is remembered for the next."""
+        self._newest()
+        found = self._shown.get(what)
+        if found is None:
+            if len(self._shown) >= TOKENS_REMEMBERED_MAX:
+                self._shown.clear()
+            now_ms = self.clock.now_ms
+            found = Shown(self.source, name, roles, ends_ms, now_ms, is_known)
+            self._shown[what] = found
+        return found
 
     def _certified(self, certificate: Certificate | None) -> Caller:
         """Whom the certificate of the connection names. Raises `Unauthorized`."""
@@ -122,7 +176,7 @@ class Credentials:
                 "the principal that the client's certificate names is not known here"
             )
         self._refuse_late()
-        return Shown(self.source, name, None, certificate.ends_ms, self.clock.now_ms)
+        return self._shown_by((name, certificate.ends_ms), name, None, certificate.ends_ms)
 
 
 def _no_key() -> Unauthorized:

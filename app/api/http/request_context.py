@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.rate_limit_headers import quota_headers
-from app.domain.access.caller import OPEN
+from app.domain.access.caller import OPEN, KeyHolder
 from app.domain.access.standing import Standing
 from app.domain.errors import BatchTooLarge, BodyTooLarge, CurlewError, InvalidRequest
 from app.domain.positions import TimestampMs
@@ -67,6 +67,8 @@ BODY_IN_PLACE: Final = "curlew.body_in_place"
 """In the scope, how to read a body of known length in one piece: `Gather`, instead of `receive`."""
 REQUEST_ID_KEY: Final = "curlew.request_id"
 """Where applications behind the gateway find the request id in the scope."""
+CONNECTION: Final = "curlew.connection"
+"""In the scope, the `ConnectionMemory` of the connection that the request came on."""
 CONTEXT_KEY: Final = "curlew.request_context"
 """Where they find the `RequestContext`, of which they need the caller and what it may."""
 
@@ -81,6 +83,28 @@ class Certificate(NamedTuple):
     names: tuple[str, ...]
     """All of its names, as `DNS:billing.example`, `URI:spiffe://…`, `email:…`, `IP:…`."""
     ends_ms: TimestampMs
+
+
+class ConnectionMemory:
+    """What is remembered of one connection while it is open. Nothing of it counts by itself: a
+    connection may be shared by many clients, so each request is compared with what is here."""
+
+    __slots__ = ("authorization", "caller", "keyring", "principal", "when_lost")
+
+    def __init__(self) -> None:
+        self.authorization: bytes | None = None
+        """The last header with a key that was right, for `caller`, by `keyring`."""
+        self.keyring: object = None
+        self.caller: KeyHolder | None = None
+        self.principal: str | None = None
+        """Whose it was last, where connections are counted."""
+        self.when_lost: Callable[[], None] | None = None
+        """To be called when the connection ends."""
+
+    def lost(self) -> None:
+        """The connection has ended."""
+        if self.when_lost is not None:
+            self.when_lost()
 
 
 class Admitted(Protocol):

@@ -31,8 +31,10 @@ from uvicorn.server import ServerState
 from app.api.http.errors import HeadersTooLarge, MalformedRequest, RequestTooSlow, render_problem
 from app.api.http.request_context import (
     BODY_IN_PLACE,
+    CONNECTION,
     OUR_EXTENSIONS,
     ClientGone,
+    ConnectionMemory,
     Hold,
     batch_too_large,
 )
@@ -100,6 +102,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._at_work: RequestResponseCycle | None = None
         """The request that is being answered; `cycle` is the one that came last."""
         self._extensions = OUR_EXTENSIONS
+        self._memory = ConnectionMemory()
         self._head_bytes = 0
         self._header_bytes = 0
         self._body_bytes = 0
@@ -131,6 +134,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.deadline = NEVER
         self._gathering = None
         self.guard.leave(self, self._address)
+        self._memory.lost()
         self._count_unread(0)
         at_work = self._at_work
         if at_work is not None and not at_work.response_complete:
@@ -326,6 +330,7 @@ class HttpProtocol(HttpToolsProtocol):
             "query_string": query,
             "headers": self.headers,
             "extensions": self._extensions,
+            CONNECTION: self._memory,  # type: ignore[typeddict-unknown-key]
         }
 
     @override

@@ -51,6 +51,8 @@ class Sources(NamedTuple):
     """Of all groups."""
     lags: tuple[Sequence[PairLag], PairLag] = ((), PairLag("", "", 0, 0))
     """`LagReader.pair_lags`."""
+    denials_unnamed: int = 0
+    """`AuditTrail.unnamed_count`."""
 
 
 def render_metrics(sources: Sources) -> str:
@@ -73,6 +75,7 @@ def _families(sources: Sources) -> Iterator[Family]:
     yield from _traffic(sources.traffic)
     yield from traffic_families(sources.broker, sources.metadata, sources.lags)
     yield from _state(sources)
+    yield from _denials(sources)
     if sources.connections is not None:
         yield from _connections(sources.connections)
 
@@ -101,6 +104,21 @@ def _traffic(traffic: RequestMetrics) -> Iterator[Family]:
             for name, answers in sorted(traffic.operations.items())
             for status, count in sorted(answers.statuses.items())
         ],
+    )
+
+
+def _denials(sources: Sources) -> Iterator[Family]:
+    yield Family(
+        "curlew_denials_total",
+        "counter",
+        "Requests that were refused, by code: without a key that counts, or without the right.",
+        [(f'{{code="{code}"}}', count) for code, count in sorted(sources.traffic.denials.items())],
+    )
+    yield one(
+        "curlew_denials_unnamed_total",
+        "counter",
+        "Of those, how many the audit only counts: there were too many to say whose they were.",
+        sources.denials_unnamed,
     )
 
 

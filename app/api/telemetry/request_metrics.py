@@ -4,6 +4,7 @@ Written by the gateway and the handlers, read by `metrics`. Event loop only; not
 """
 
 from bisect import bisect_left
+from collections import Counter
 from typing import Final
 
 LATENCY_BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0)
@@ -38,7 +39,7 @@ class Answers:
 class RequestMetrics:
     """The counters of one server."""
 
-    __slots__ = ("bytes_in", "bytes_out", "messages_in", "messages_out", "operations")
+    __slots__ = ("bytes_in", "bytes_out", "denials", "messages_in", "messages_out", "operations")
 
     def __init__(self) -> None:
         self.messages_in = 0
@@ -46,6 +47,8 @@ class RequestMetrics:
         self.messages_out = 0
         self.bytes_out = 0
         self.operations: dict[str, Answers] = {}
+        self.denials = Counter[str]()
+        """By code."""
 
     def sent_out(self, messages: int, size: int) -> None:
         self.messages_out += messages

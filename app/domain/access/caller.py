@@ -269,7 +269,7 @@ class Shown(Known):
     """A principal whose roles stand in what it showed, or that a certificate names; it is one until
     that ends. Policies about its name count as well."""
 
-    __slots__ = ("_ends_ms", "_now_ms", "_roles", "is_of_token", "namespace")
+    __slots__ = ("_ends_ms", "_is_known", "_now_ms", "_roles", "is_of_token", "namespace")
 
     def __init__(
         self,
@@ -278,13 +278,16 @@ class Shown(Known):
         roles: tuple[str, ...] | None,
         ends_ms: TimestampMs,
         now_ms: Callable[[], TimestampMs],
+        is_known: Callable[[], bool] | None = None,
     ) -> None:
-        """Without `roles` it has those of the principal of that name."""
+        """Without `roles` it has those of the principal of that name. `is_known`: whether what it
+        showed would still be taken, were it shown now; None: as long as it has not ended."""
         super().__init__(source, name)
         self._roles = roles
         self.is_of_token = roles is not None
         self._ends_ms = ends_ms
         self._now_ms = now_ms
+        self._is_known = is_known
         principal = None if roles is not None else source.keyring.principals.get(name)
         self.namespace = "" if principal is None else principal.namespace
 
@@ -302,7 +305,9 @@ class Shown(Known):
     @property
     @override
     def is_live(self) -> bool:
-        return self._ends_ms > self._now_ms()
+        if self._ends_ms <= self._now_ms():
+            return False
+        return self._is_known is None or self._is_known()
 
     @property
     @override

@@ -129,7 +129,9 @@ class Standing:
 
 
 def _gone() -> Unauthorized:
-    return Unauthorized("this API key was revoked, or has expired, while the request waited")
+    return Unauthorized(
+        "this API key, token or certificate was revoked, or has expired, while the request waited"
+    )
 
 
 _ENDED: Final = Unauthorized("this node began to ask for API keys while the request waited")

@@ -14,6 +14,7 @@ from app.cluster.metadata.access.principals import Principals
 from app.domain.access.accounts import ListedKey, PrincipalSettings
 from app.domain.access.audit import Change
 from app.domain.errors import CurlewError, InvalidRequest, StateConflict
+from app.domain.limits import ADMINISTRATOR_MS_MIN
 from app.domain.positions import FlushMode, TimestampMs
 from tests.support.metadata.databases import Databases, sync_engine
 from tests.support.stores.clock import FakeClock
@@ -102,6 +103,25 @@ async def test_the_last_key_that_works_is_not_revoked(opened: Open, clock: FakeC
     assert [each.is_live for each in await keys_of(principals)] == [True, False]
     await principals.refresh()
     assert len(principals.keyring.keys) == 2
+
+
+async def test_an_administrator_whose_key_ends_soon_is_none(opened: Open, clock: FakeClock) -> None:
+    principals = (await opened()).principals
+    await principals.make_first()
+    await principals.create("brief", ADMIN, expiry(clock, ADMINISTRATOR_MS_MIN - 1))
+    with pytest.raises(StateConflict, match="for 24 hours or more"):
+        await principals.revoke("admin")
+    with pytest.raises(StateConflict, match="for 24 hours or more"):
+        await principals.put("admin", PrincipalSettings(("viewer",)))
+    await principals.create("long", ADMIN, expiry(clock, 2 * ADMINISTRATOR_MS_MIN))
+    await principals.revoke("admin")
+    clock.advance(ms=2 * ADMINISTRATOR_MS_MIN - 60_000)
+    await principals.create(
+        "ci", PrincipalSettings(("viewer",)), None
+    )  # not a way out, but no loss
+    await principals.create("another", ADMIN, expiry(clock, 50_000))
+    with pytest.raises(StateConflict, match="for 24 hours or more"):
+        await principals.revoke("long")
 
 
 async def test_of_two_that_revoke_each_other_at_once_one_stays(opened: Open) -> None:

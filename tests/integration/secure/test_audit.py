@@ -1,6 +1,7 @@
 """The audit over HTTP: what is done, what was to be done, what was denied, and its chain."""
 
 import base64
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from app.api.control.log_changes import IN_THE_LOG
 from app.api.control.operation_list import OPERATIONS
 from app.cli import _parser
 from app.cluster.metadata.audit import audit_rows
+from app.cluster.metadata.audit.audit_rows import Sought
 from app.cluster.metadata.nodes.shared_secrets import OtherSecretKey
 from app.commands import access_commands, secret_commands
 from app.config import Config
@@ -192,12 +194,21 @@ async def test_denials_are_added_up_and_bounded(server: Served, http: httpx.Asyn
         audit.denied(Denial(Actor("bob", "::1"), "PUB", f"topic:t{number}", "FORBIDDEN"))
     for number in range(2 * DENIALS_MAX):
         audit.denied(Denial(Actor(None, f"10.0.0.{number}"), "GET", "", "UNAUTHORIZED"))
-    assert audit.dropped_count == DENIALS_MAX + 1
+    for number in range(DENIALS_MAX):
+        audit.denied(Denial(Actor(f"p{number}", "::1"), "GET", "topic:pay", "FORBIDDEN"))
+    assert audit.unnamed_count == DENIALS_MAX + 1
     await audit.flush()
     await audit.flush()
     [denied] = await entries(http, principal="bob")
     assert (denied["outcome"], denied["after"]) == ("denied: FORBIDDEN", {"count": 3})
     assert denied["resource"] == "topic:t2", "the last of them"
+    others = (await audit.page(Sought(action="GET"), None, 10 * DENIALS_MAX)).entries
+    assert len(others) == 2 * DENIALS_MAX + 1, "but for bob's, and one more each for all others"
+    counted = [json.loads(each.after or "") for each in others if each.principal is None]
+    assert {"count": DENIALS_MAX, "of": "others"} in counted
+    assert sum(each["count"] for each in counted) == 2 * DENIALS_MAX + 1, "none is lost"
+    shown = (await http.get("/metrics")).text
+    assert f"curlew_denials_unnamed_total {DENIALS_MAX + 1}" in shown
 
 
 async def test_denials_push_no_change_out(server: Served, http: httpx.AsyncClient) -> None:
@@ -209,6 +220,27 @@ async def test_denials_push_no_change_out(server: Served, http: httpx.AsyncClien
     await audit.expire(keep_ms=86_400_000, entries_max=3)
     assert len(await entries(http, resource="topic:pay")) == 1
     assert len(await entries(http, action="GET")) == 3
+    said, is_well = await verified(server)
+    assert is_well, said
+
+
+async def test_all_chains_are_kept_by_time(server: Served, http: httpx.AsyncClient) -> None:
+    audit = server.node.metadata.audit
+    node = audit._node
+    for chain in ("commands", "gone"):
+        audit._node = chain
+        for number in range(3):
+            await http.put(f"/v1/topics/{chain}{number}", json={"queues": 1})
+    audit._node = node
+    clock = audit._clock
+    later_ms = clock.now_ms() + 86_400_000
+    audit._clock = type("At", (), {"now_ms": lambda self: TimestampMs(later_ms)})()
+    await audit.expire(keep_ms=1)
+    kept: dict[str, list[str]] = {}
+    for each in await entries(http):
+        kept.setdefault(each["node_id"], []).append(each["resource"])
+    assert kept["commands"] == ["topic:commands2", "audit"], "the last stays, and it is said"
+    assert kept["gone"] == ["topic:gone2", "audit"], "also of a node that is no more"
     said, is_well = await verified(server)
     assert is_well, said
 

@@ -1,5 +1,6 @@
 """Who is let in by a token of an issuer, or by the certificate of a client, and as whom."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from app.domain.limits import Limits
 from app.domain.positions import TimestampMs
 from tests.support.clients.tls import TlsPlace
 from tests.support.clients.wire import Served, served_node
+from tests.support.nodes.waiting import until
 from tests.unit.runtime.secure.test_tokens import document_of, written
 
 pytestmark = pytest.mark.anyio
@@ -237,9 +239,20 @@ async def test_a_header_names_no_certificate(server: Served, place: TlsPlace) ->
 async def test_the_keys_of_the_issuer_are_read_again(server: Served, place: TlsPlace) -> None:
     other = ec.generate_private_key(ec.SECP256R1())
     before = (place.directory / "jwks.json").read_text()
+    admin = token_of(server, roles="platform")
+    waiting = [
+        asyncio.ensure_future(asked(server, place, path, token=admin, method=method))
+        for method, path in (
+            ("GET", "/v1/topics/orders/stream?duration=50s"),
+            ("POST", "/v1/topics/orders/groups/g/messages:receive?wait=50s"),
+        )
+    ]
+    await until(lambda: server.node.broker.long_polls.count == len(waiting))
     written(place.directory / "jwks.json", document_of("b", "ES256", other))
     await server.node._refresh_files()
     assert (await asked(server, place, "/v1/limits", token=token_of(server))).status_code == 401
+    assert [(await each).status_code for each in waiting] == [200, 401]
+    assert '"reason":"access_ended"' in (await waiting[0]).text
     (place.directory / "jwks.json").write_text(before)
     await server.node._refresh_files()
     assert json.loads(before)

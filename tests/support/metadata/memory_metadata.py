@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from app.cluster import ClusterSnapshot, GroupView, NodeView, Page, TopicView
@@ -48,7 +49,7 @@ class MemoryMetadata:
         self._clock = clock
         self.principals: Any = None
         self.policies: Any = None
-        self.audit: Any = None
+        self.audit: Any = SimpleNamespace(unnamed_count=0)
         self.pending: list[Deletion] = []
         """Deletions that were not carried out."""
 

@@ -176,6 +176,8 @@ def _staying(parts: list[bytes]) -> Callable[[], Awaitable[Event]]:
 class _NoAudit:
     """An audit that keeps nothing."""
 
+    unnamed_count = 0
+
     @asynccontextmanager
     async def around(self, *_: object) -> AsyncIterator[dict[str, object]]:
         yield {}

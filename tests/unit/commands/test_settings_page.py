@@ -23,6 +23,7 @@ def test_every_setting_and_limit_has_a_row() -> None:
 
 def test_the_ranges_are_those_of_the_program() -> None:
     others = {"port", "flush_interval_ms", "trace_hours", "audit_days", "policy_age_max"}
+    others.add("oidc_lifetime_max")
     others |= {name for name in SETTINGS if name.startswith("quota_")}
     assert set(RANGED) == {"segment_mib", "log_cache_mib", *others}
     for name, found in RANGED.items():

@@ -79,7 +79,8 @@ async def get_metrics(services: WithServices) -> PlainTextResponse:
     dead_letters = await broker.dead_letters.count_all(list(metadata.snapshot.groups))
     lags = await broker.lag.pair_lags(METRIC_LABELS_MAX)
     connections = services.connections
-    sources = Sources(broker, metadata, services.traffic, connections, dead_letters, lags)
+    unnamed = metadata.audit.unnamed_count
+    sources = Sources(broker, metadata, services.traffic, connections, dead_letters, lags, unnamed)
     parts = []
     for part in metric_parts(sources):
         parts.append(part)

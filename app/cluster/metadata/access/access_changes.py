@@ -9,9 +9,10 @@ the audit cannot be written.
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import inf
 from typing import Any, Final
 
-from sqlalchemy import Row, and_, exists, or_, select, update
+from sqlalchemy import Row, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.cluster.metadata.database.database import Database
@@ -31,6 +32,7 @@ from app.domain.access.refusals import PolicyRegressed
 from app.domain.access.roles import Role
 from app.domain.clock import Clock
 from app.domain.errors import StateConflict
+from app.domain.limits import ADMINISTRATOR_MS_MIN
 from app.domain.positions import TimestampMs
 
 _HAS_ROLE: Final = f'%"{Role.ADMIN}"%'
@@ -80,24 +82,44 @@ class AccessChanges:
             if version < self.known_version and not is_first:
                 raise regressed(version, self.known_version)
             version = max(version, self.known_version) + 1
+            before = 0.0 if may_lock_out else await self._administered_until(connection)
             await connection.execute(update(access_state).values(version=version))
             yield AccessChange(connection, version, self.audit)
             if not may_lock_out:
-                await self._refuse_lock_out(connection)
+                await self._refuse_lock_out(connection, before)
 
-    async def _refuse_lock_out(self, connection: AsyncConnection) -> None:
-        now_ms = self.clock.now_ms()
-        is_live = or_(api_keys.c.expires_ms.is_(None), api_keys.c.expires_ms > now_ms)
-        with_key = exists().where(and_(api_keys.c.principal == principals.c.name, is_live))
-        query = select(principals).where(principals.c.roles.like(_HAS_ROLE), with_key)
-        evaluator = Evaluator(await load_policies(connection))
-        for row in await connection.execute(query):
-            if evaluator.decide(principal_of(row), Action.ADMIN, CLUSTER).is_allowed:
-                return
+    async def _refuse_lock_out(self, connection: AsyncConnection, before: float) -> None:
+        """`before` is until when there was an administrator. A key that ends soon is one only where
+        there was none that lasts: it would lock everybody out a little later."""
+        after = await self._administered_until(connection)
+        if after and after >= min(before, self.clock.now_ms() + ADMINISTRATOR_MS_MIN):
+            return
+        hours = ADMINISTRATOR_MS_MIN // 3_600_000
         raise StateConflict(
-            "this would leave no administrator with a key that works",
+            "this would leave no administrator with a key that works"
+            + (f" for {hours} hours or more" if after else ""),
             hint="make another one before: PUT /v1/principals/{name} with the role admin and POST "
             "…/keys, or `curlew key create NAME --role admin`",
+        )
+
+    async def _administered_until(self, connection: AsyncConnection) -> float:
+        """When the last key of an administrator ends that works now; 0: none does."""
+        now_ms = self.clock.now_ms()
+        is_live = or_(api_keys.c.expires_ms.is_(None), api_keys.c.expires_ms > now_ms)
+        of_it = api_keys.c.principal == principals.c.name
+        query = (
+            select(principals, api_keys.c.expires_ms)
+            .join(api_keys, of_it)
+            .where(principals.c.roles.like(_HAS_ROLE), is_live)
+        )
+        evaluator = Evaluator(await load_policies(connection))
+        return max(
+            (
+                inf if row.expires_ms is None else float(row.expires_ms)
+                for row in await connection.execute(query)
+                if evaluator.decide(principal_of(row), Action.ADMIN, CLUSTER).is_allowed
+            ),
+            default=0.0,
         )
 
 

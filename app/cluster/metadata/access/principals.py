@@ -150,9 +150,10 @@ class Principals:
     def _show(self, keyring: Keyring) -> None:
         self._changes.known_version = max(self._changes.known_version, keyring.version)
         self.keyring = keyring
-        self._tell_waiting()
+        self.tell_waiting()
 
-    def _tell_waiting(self) -> None:
+    def tell_waiting(self) -> None:
+        """Let all that waits ask again whether it may go on."""
         for look_again in tuple(self.waiting):
             look_again()
 
@@ -165,7 +166,7 @@ class Principals:
                 "does (policy_age_max)",
                 self.age.seconds,
             )
-            self._tell_waiting()
+            self.tell_waiting()
 
     # --- principals
 

@@ -114,7 +114,8 @@ async def expire(
         column.node == node, column.at_ms >= before_ms, column.seq > (last or 0) - entries_max
     )
     first: int | None = await connection.scalar(kept.order_by(column.seq).limit(1))
-    if first is None:
+    first = first or last
+    if not first:
         return None
     old = delete(audit_entries).where(column.node == node, column.seq < first)
     return first if (await connection.execute(old)).rowcount else None

@@ -2,13 +2,15 @@
 
 A change of the metadata is written in its own transaction: neither is there without the other. What
 happens in the log writes its intent before and its outcome after; without the database it does not
-begin. Denials are only noted: added up by who, action and reason, in at most `DENIALS_MAX` rows
-that `flush` writes, to a chain of their own, so that nobody fills the audit by asking for what he
-may not. Event loop only.
+begin. Denials are only noted: added up by who, action and reason, in at most `DENIALS_MAX` rows of
+principals and as many of strangers, that `flush` writes, to a chain of their own, so that nobody
+fills the audit by asking for what he may not. What has no room is added up by action and reason
+alone, so that its number is known. Event loop only.
 """
 
 import json
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
@@ -38,6 +40,8 @@ _CLIENT_ID_CHARS_MAX: Final = 128
 """What is kept of a request id of a client, also of one that may do nothing."""
 
 
+_OTHERS: Final = "*"
+"""In place of who: all that there was no room for."""
 _Denied = tuple[str, str, str]
 """Who, action and reason."""
 
@@ -58,10 +62,13 @@ class AuditTrail:
         self._node = COMMANDS
         self._key: bytes | None = None
         self._key_id: str | None = None
-        self._denials: dict[_Denied, list[Denial]] = {}
-        self._denial_counts: dict[_Denied, int] = {}
-        self.dropped_count = 0
-        """Denials that were not noted, for want of room."""
+        self._denials: dict[_Denied, Denial] = {}
+        """The last of each."""
+        self._denial_counts = Counter[_Denied]()
+        self._told_apart = Counter[bool]()
+        """Rows of strangers, and of principals."""
+        self.unnamed_count = 0
+        """Denials of which it was not noted whose they were, for want of room."""
 
     def write_as(self, node: str | None, key: SecretKey | None) -> None:
         """From now on entries go to the node's chain, signed with the key."""
@@ -104,49 +111,51 @@ class AuditTrail:
 
     def denied(self, denial: Denial) -> None:
         """A refusal. Returns at once."""
+        self._add(denial, 1)
+
+    def _add(self, denial: Denial, count: int) -> None:
+        is_stranger = denial.actor.principal is None
         who = denial.actor.principal or denial.actor.address or ""
         key = who, denial.action, denial.code
         if key not in self._denials:
-            if len(self._denials) >= DENIALS_MAX:
-                self.dropped_count += 1
-                return
-            self._denials[key] = [denial]
-            self._denial_counts[key] = 0
-        self._denials[key][0] = denial
-        self._denial_counts[key] += 1
+            if self._told_apart[is_stranger] < DENIALS_MAX:
+                self._told_apart[is_stranger] += 1
+            else:
+                self.unnamed_count += count
+                denial = Denial(Actor(), denial.action, "", denial.code)
+                key = _OTHERS, denial.action, denial.code
+        self._denials[key] = denial
+        self._denial_counts[key] += count
 
     async def flush(self) -> None:
         """Write the denials since the last time, one entry for each who, action and reason."""
         if not self._denials:
             return
         denials, counts = self._denials, self._denial_counts
-        self._denials, self._denial_counts = {}, {}
+        self._denials, self._denial_counts = {}, Counter()
+        self._told_apart.clear()
         try:
             async with self._database.transaction() as connection:
-                for key, (denial,) in denials.items():
-                    said, outcome = {"count": counts[key]}, f"denied: {denial.code}"
+                for key, denial in denials.items():
+                    said: dict[str, object] = {"count": counts[key]}
+                    if key[0] == _OTHERS:
+                        said["of"] = "others"
+                    outcome = f"denied: {denial.code}"
                     entry = self._entry(
                         denial.actor, denial.action, denial.resource, outcome, None, said
                     )
                     entry = entry._replace(node=self._node + _DENIALS)
                     await audit_rows.append(connection, entry, self._key)
         except BaseException:
-            self._take_back(denials, counts)
+            for key, denial in denials.items():  # they wait for the next time
+                self._add(denial, counts[key])
             raise
 
-    def _take_back(self, denials: dict[_Denied, list[Denial]], counts: dict[_Denied, int]) -> None:
-        """They were not written: those that there is room for wait for the next time."""
-        for key, noted in denials.items():
-            if key not in self._denials and len(self._denials) >= DENIALS_MAX:
-                self.dropped_count += counts[key]
-                continue
-            self._denials.setdefault(key, noted)
-            self._denial_counts[key] = self._denial_counts.get(key, 0) + counts[key]
-
     async def expire(self, keep_ms: int, entries_max: int = AUDIT_ENTRIES_MAX) -> None:
-        """Delete what is older, or more, from this node's chains, and say so in each."""
+        """Delete what is older, or more, from all chains, and say so in each: also from that of the
+        commands, and from those of nodes that there are no more."""
         before_ms = self._clock.now_ms() - keep_ms
-        for node in (self._node, self._node + _DENIALS):
+        for node in [head.node for head in await self.heads()]:
             async with self._database.transaction() as connection:
                 first = await audit_rows.expire(connection, node, before_ms, entries_max)
                 if first is not None:

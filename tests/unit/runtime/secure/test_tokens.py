@@ -78,7 +78,8 @@ def world(tmp_path: Path) -> World:
 def test_a_good_token_says_who_it_is(world: World, key_id: str) -> None:
     expires_s = world.clock.now_ms() // 1_000 + 300
     said = world.verifier.verify(world.token(key_id, exp=expires_s, groups=["readers", "other"]))
-    assert said == Token(f"oidc:{ISSUER}#ann", ("consumer",), TimestampMs(expires_s * 1_000))
+    name, ends_ms = f"oidc:{ISSUER}#ann", TimestampMs(expires_s * 1_000)
+    assert said == Token(name, ("consumer",), ends_ms, said.signed_with)
 
 
 def test_roles_are_those_that_are_mapped(world: World) -> None:
@@ -214,16 +215,60 @@ def test_no_more_tokens_are_remembered_than_that(
 
 def test_a_replaced_file_counts_at_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
     token = world.token("ed")
-    world.verifier.verify(token)
+    taken, stays = world.verifier.verify(token), world.verifier.verify(world.token("rsa"))
     assert not world.verifier.refresh()
     world.file.write_text("{")
     assert not world.verifier.refresh()
     assert "stay as they were" in caplog.text
-    world.verifier.verify(token)
+    assert world.verifier.has_key_of(world.verifier.verify(token))
     written(world.file, document_of("rsa", "RS256", RSA_KEY))
     assert world.verifier.refresh()
     assert "not known here" in world.why(token)
     world.verifier.verify(world.token("rsa"))
+    assert not world.verifier.has_key_of(taken), "what goes on with it has to end"
+    assert world.verifier.has_key_of(stays)
+    renewed = rsa.generate_private_key(65_537, 2_048)
+    written(world.file, document_of("rsa", "RS256", renewed, use="sig"))
+    assert world.verifier.refresh()
+    assert not world.verifier.has_key_of(stays), "another key of the same id"
+
+
+def unknown_kinds() -> dict[str, dict[str, Any]]:
+    """Keys that stand beside good ones in issuers' documents, and that nothing is checked with."""
+    return {
+        "kind of the future": {"kty": "AKP", "alg": "ML-DSA-44", "pub": "AAAA", "kid": "x"},
+        "curve": {"kty": "EC", "crv": "secp256k1", "x": "AA", "y": "AA", "kid": "x"},
+        "exchange of keys": {"kty": "OKP", "crv": "X25519", "x": "AA", "kid": "x"},
+        "way of signing": document_of("x", "RS256", RSA_KEY, alg="HS256"),
+        "small": document_of("x", "RS256", rsa.generate_private_key(65_537, 1_024)),
+        "broken": {"kty": "RSA", "n": "!!", "e": "AQAB", "kid": "x"},
+        "no kid": {k: v for k, v in document_of("x", "RS256", RSA_KEY).items() if k != "kid"},
+    }
+
+
+@pytest.mark.parametrize("name", unknown_kinds())
+def test_a_key_of_an_unknown_kind_is_passed_over(
+    world: World, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    written(world.file, unknown_kinds()[name], document_of("rsa", "RS256", RSA_KEY))
+    assert world.verifier.refresh()
+    assert "passed over" in caplog.text
+    world.verifier.verify(world.token("rsa"))
+    assert "not known here" in world.why(world.token("rsa", header={"kid": "x"}))
+
+
+def test_a_token_for_longer_than_a_day_is_refused(world: World) -> None:
+    now_s, longest_s = world.clock.now_ms() / 1_000, SETTINGS.lifetime_s_max
+    world.verifier.verify(world.token(exp=now_s + longest_s))
+    world.verifier.verify(world.token(exp=now_s + longest_s, iat=None))
+    words = world.why(world.token(exp=now_s + longest_s + 1))
+    assert "oidc_lifetime_max" in words
+    assert "oidc_lifetime_max" in world.why(world.token(exp=now_s + longest_s + 1, iat=None))
+    began_s = now_s - longest_s
+    assert "oidc_lifetime_max" in world.why(world.token(exp=now_s + 60, iat=began_s)), "as issued"
+    settings = SETTINGS._replace(lifetime_s_max=0)
+    any_length = TokenVerifier(settings, world.file, world.clock.now_ms)
+    any_length.verify(world.token(exp=now_s + 40 * longest_s))
 
 
 def bad_documents() -> dict[str, list[dict[str, Any]]]:

@@ -107,6 +107,28 @@ def unmirrored_tests(paths: Iterable[str]) -> Iterator[str]:
                 yield f"{path}: there is no app/{folder}"
 
 
+WITH_SQL: Final = tuple(
+    f"app/cluster/metadata/{folder}" for folder in ("access", "consumers", "nodes", "tables")
+)
+"""Folders whose modules run SQL: `tests/conformance` and `tests/integration/metadata` test them,
+with SQLite and PostgreSQL."""
+
+
+def untested_folders(paths: Iterable[str]) -> Iterator[str]:
+    """Complaints about folders of `app` without unit tests beside, or in the folder above."""
+    parents = [PurePosixPath(path) for path in paths]
+    tested = {str(path.parent) for path in parents if path.name.startswith("test_")}
+    folders = {
+        path.parent
+        for path in parents
+        if path.parts[0] == "app" and path.suffix == ".py" and path.stem != "__init__"
+    }
+    for folder in sorted(folders):
+        beside = PurePosixPath("tests/unit", *folder.parts[1:])
+        if str(folder) not in WITH_SQL and not {str(beside), str(beside.parent)} & tested:
+            yield f"{folder} has no tests in {beside}"
+
+
 _NAMED_PATH: Final = re.compile(
     r"`((?:app|benchmarks|clients|migrations|openapi|requirements|spark_connector|tests)/[\w./-]+)`"
 )

@@ -61,6 +61,14 @@ def test_unit_tests_mirror_the_house() -> None:
     ]
 
 
+def test_every_folder_has_unit_tests() -> None:
+    names = [name for name, _ in committed_texts()]
+    assert not list(tidiness.untested_folders(names))
+    assert list(
+        tidiness.untested_folders([*names, "app/attic/attic.py", "app/attic/old/x.py"])
+    ) == ["app/attic/old has no tests in tests/unit/attic/old"]
+
+
 def test_pages_name_files_that_are_there() -> None:
     texts = committed_texts()
     parts = ((Path(name), *Path(name).parents) for name, _ in texts)

@@ -1,4 +1,7 @@
-"""Real nodes for tests: `curlew dev` as a child process on a free port of 127.0.0.1."""
+"""Real nodes for tests: `curlew dev` as a child process on a free port of 127.0.0.1.
+
+Most are forks of one process that has imported the node (`fork_server`).
+"""
 
 import os
 import re
@@ -9,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.support.nodes.forked_process import ForkedProcess, fork_node
 
 ROOT = Path(__file__).resolve().parents[3]
 STOP_SECONDS = 60
@@ -24,7 +29,7 @@ class RunningNode:
 
     url: str
     data_dir: Path
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | ForkedProcess
     log: Path
     banner: list[str]
     """The lines it printed at its start."""
@@ -63,22 +68,27 @@ def start_node(
     """
     data_dir.mkdir(parents=True, exist_ok=True)
     log = data_dir.parent / f"{data_dir.name}.log"
-    limit = f'ulimit -n {open_files} && exec "$@"'
-    arguments = [] if open_files is None else ["sh", "-c", limit, "sh"]
-    arguments += [sys.executable, "-m", module, command, "--data-dir", str(data_dir)]
+    arguments = [command, "--data-dir", str(data_dir)]
     arguments += flags if "--port" in flags else ["--port", "0", *flags]
     if "--segment-mib" not in flags and "--config" not in flags:
         arguments += ["--segment-mib", SEGMENT_MIB]
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("CURLEW_")}
+    added = environment or {}
+    is_plain = module == "app.cli" and all(name.startswith("CURLEW_") for name in added)
+    process: subprocess.Popen[str] | ForkedProcess
     with log.open("a") as errors:
-        process = subprocess.Popen(
-            arguments,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            cwd=ROOT,
-            env={**inherited, **(environment or {})},
-        )
+        if is_plain and open_files is None:
+            process = fork_node(arguments, {**inherited, **added}, errors)
+        else:
+            limit = f"ulimit -n {open_files} && " if open_files is not None else ""
+            process = subprocess.Popen(
+                ["sh", "-c", f'{limit}exec "$@"', "sh", sys.executable, "-m", module, *arguments],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                cwd=ROOT,
+                env={**inherited, **added},
+            )
     assert process.stdout is not None
     lines: list[str] = []
     url = ""

@@ -1,0 +1,69 @@
+"""A process that has imported the node and is forked for each one, since importing takes a second.
+
+`python -m tests.support.nodes.fork_server SOCKET` reads from that descriptor; each request is one
+datagram, the JSON of a `Start` with the descriptors of the new node's stdout and stderr, and is
+answered with the id of its process. The node becomes the child of the nearest ancestor that adopts
+orphans: of the tests, which see it end. A server whose socket is closed ends.
+
+A forked node runs the same `app.cli.main` as the command; the command itself, from its first line
+on, is run by `tests/integration/test_commands.py` and `tests/integration/test_node_life.py`.
+"""
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+REQUEST_BYTES_MAX: Final = 128 * 1024
+"""Arguments and environment of a node."""
+
+
+class Start(NamedTuple):
+    """What a node is started with."""
+
+    arguments: Sequence[str]
+    """Of `curlew`."""
+    environment: Mapping[str, str]
+    """The whole of it."""
+
+
+def next_node(server: socket.socket) -> Start | None:
+    """Fork a process for each request. Returns in the new process, with what it is to do; None in
+    the server, when nobody can ask for more."""
+    while True:
+        request, descriptors, _, _ = socket.recv_fds(server, REQUEST_BYTES_MAX, 2)
+        if not request:
+            return None
+        between = os.fork()
+        if not between:
+            pid = os.fork()
+            if pid:  # the node loses its parent, and is adopted
+                server.send(str(pid).encode())
+                os._exit(0)
+            for place, descriptor in enumerate(descriptors, 1):
+                os.dup2(descriptor, place)
+            os.closerange(3, max(*descriptors, server.fileno()) + 1)
+            server.detach()
+            return Start(*json.loads(request))
+        os.waitpid(between, 0)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def main() -> int:
+    """Serve; in a forked process run the node instead."""
+    from app.cli import main as curlew
+
+    start = next_node(socket.socket(fileno=int(sys.argv[1])))
+    if start is None:
+        return 0
+    os.environ.clear()
+    os.environ.update(start.environment)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    return curlew(start.arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -75,6 +75,10 @@ CLOCK_JUMP_MS_MAX = 3_600_000
 CLOCK_JUMP_HELD_S = 86_400
 """How long retention goes on as if it had not jumped further; then the clock is believed."""
 
+CHECKED_AT_OPENING_BYTES = 16 * MIB
+"""Of the newest log, read and checked when a store opens after a clean stop. What is older is
+checked when somebody reads it."""
+
 DAMAGE_WARNINGS_PER_KIND_MAX = 10
 """Findings of one kind of damage that a store warns of one by one in the log; then at each power of
 ten. All are counted at `/metrics`."""

@@ -107,7 +107,9 @@ class MessageStore:
         self._appender.bind = self.floor_journal.bind
         self._closed = False
         source = parts.reader.source
-        self._lookups = Lookups(self.store_id, source, queues, index, self._config)
+        self._lookups = Lookups(
+            self.store_id, source, queues, index, self._config, parts.repair.damages
+        )
         self._expiring = RetentionRun(self._files, source, queues, index, self.pins, parts.clock)
 
     @classmethod

@@ -131,6 +131,8 @@ def _named(pointer: str, detail: str) -> str:
 def _own_words(message: str) -> str:
     if message.startswith(_OUR_WORDS):
         return message.removeprefix(_OUR_WORDS)
+    if "recursion limit" in message:
+        return "the JSON is nested too deeply"
     return message.replace("Input should be", "it should be").replace(
         "Field required", "it is missing"
     )

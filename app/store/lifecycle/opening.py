@@ -25,7 +25,7 @@ from app.store.fs.files import FileSystem, read_whole, write_atomically
 from app.store.fs.strays import queue_directories, strangers
 from app.store.index.key_index import KeyIndex
 from app.store.lifecycle.opening_progress import OpeningProgress
-from app.store.lifecycle.recovery import Recovery, ScanPlan, recover
+from app.store.lifecycle.recovery import Recovery, ScanPlan, damages_of_newest, recover
 from app.store.log.commit_log import CommitLog
 from app.store.queues.queue_files import known_offsets
 from app.store.queues.queue_table import QueueTable
@@ -250,7 +250,9 @@ def _open_by(
     clean = checkpoint.clean and start >= end and not _anything_at(log, end)
     if clean:
         log.sync_names()  # a segment that could not be finished may have an unsafe one
-        return Recovery(end, store_time_ms=checkpoint.store_time_ms)
+        recovery = Recovery(end, store_time_ms=checkpoint.store_time_ms)
+        recovery.damages = damages_of_newest(log, max(log.start, meta.unchecked_end), end)
+        return recovery
     power_lost = _writes_were_lost(files, checkpoint)
     known = known_offsets(meta, checkpoint, files)
     plan = ScanPlan(start, indexed_end, end, meta.unchecked_end, power_lost, known)

@@ -13,7 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from app.domain.limits import CUT_TAIL_HELD_BYTES_MAX, MIB, REBUILT_UNITS_BYTES_MAX
+from app.domain.limits import (
+    CHECKED_AT_OPENING_BYTES,
+    CUT_TAIL_HELD_BYTES_MAX,
+    MIB,
+    REBUILT_UNITS_BYTES_MAX,
+)
 from app.domain.shortages import Shortage, shortage_of
 from app.store import paths
 from app.store.formats.record.record import CHECKSUM_BYTES, CHECKSUM_NAME
@@ -123,6 +128,22 @@ def recover(
         recovery.kept_in, recovery.cut_bytes = keep_and_cut(files, log, recovery.end)
         log.sync_all()
     return recovery
+
+
+def damages_of_newest(log: CommitLog, first: int, end: int) -> list[Damage]:
+    """What is damaged in the newest `CHECKED_AT_OPENING_BYTES` of `[first, end)`, where each record
+    has a checksum. Reads; changes nothing."""
+    start = max(first, end - CHECKED_AT_OPENING_BYTES)
+    scanner = LogScanner(log, synced_end=end)
+    good_end = start
+    for block in scanner.blocks(start):
+        good_end = block.base + block.starts[-1] + block.sizes[-1]
+        if good_end >= end:
+            break
+    found = [damage for damage in scanner.damages if damage.start != start or start == first]
+    if good_end < end and (scanner.end < end or scanner.torn):
+        found.append(Damage(max(good_end, scanner.end), end, "the last confirmed records"))
+    return [damage for damage in found if damage.start < damage.end]
 
 
 def _doubt_about_tail(log: CommitLog, good_end: int, plan: ScanPlan) -> str | None:

@@ -10,6 +10,7 @@ from app.domain.message import (
     StoredMessage,
 )
 from app.store.config import StoreConfig
+from app.store.damage import DamageKind, Damages
 from app.store.formats.record.message_id import decode_message_id
 from app.store.formats.record.record import (
     MAGIC_V1,
@@ -37,6 +38,7 @@ STORE_TIME_AT = 56
 _HEAD_BYTES = 36
 """Of a record, up to and with its physical offset."""
 _DAMAGED_STEPS_MAX = 64
+_DAMAGED_PLACES_MAX = 10_000
 _SAMPLED_UNITS = 32
 _SAMPLED_PLACES = 4
 
@@ -46,20 +48,26 @@ def read_record(source: Source, at: int, end: int, *, wait_for_disk: bool) -> me
 
     Places come from clients, too: nothing large is read before the head says that it is one.
     """
-    log = source.log
-    if not log.start <= at < end:
+    size = _size_at(source, at, end, wait_for_disk=wait_for_disk)
+    if size == 0:
         return None
-    head = log.read(at, _HEAD_BYTES, wait_for_disk=wait_for_disk)
-    size, magic, place = (int.from_bytes(head[a:b]) for a, b in ((0, 4), (4, 8), (28, 36)))
-    room = log.base_of(at) + log.segment_bytes - at
-    is_head = magic in (MAGIC_V1, MAGIC_V2) and place == at
-    if not (is_head and RECORD_BYTES_MIN <= size <= room):
-        return None
-    record = memoryview(log.read(at, size, wait_for_disk=wait_for_disk))
+    record = memoryview(source.log.read(at, size, wait_for_disk=wait_for_disk))
     required = at >= source.unchecked_end
     if len(record) != size or check(record, at, checksum_required=required):
         return None
     return record
+
+
+def _size_at(source: Source, at: int, end: int, *, wait_for_disk: bool) -> int:
+    """Of the record whose head stands at the physical offset; 0: there is none."""
+    log = source.log
+    if not log.start <= at < end:
+        return 0
+    head = log.read(at, _HEAD_BYTES, wait_for_disk=wait_for_disk)
+    size, magic, place = (int.from_bytes(head[a:b]) for a, b in ((0, 4), (4, 8), (28, 36)))
+    room = log.base_of(at) + log.segment_bytes - at
+    is_head = magic in (MAGIC_V1, MAGIC_V2) and place == at
+    return size if is_head and RECORD_BYTES_MIN <= size <= room else 0
 
 
 class KeyedRecords(NamedTuple):
@@ -80,6 +88,7 @@ class Lookups:
         queues: QueueTable,
         index: KeyIndex,
         config: StoreConfig,
+        damages: Damages,
     ) -> None:
         self._store_id = store_id
         self._source = source
@@ -87,6 +96,9 @@ class Lookups:
         self._index = index
         self._probes_max = config.key_probes_max
         self._record_bytes_max = config.record_bytes_max
+        self._damages = damages
+        self._damaged: set[int] = set()
+        """Physical offsets where a look-up by key found no good record."""
 
     def by_key(
         self,
@@ -110,10 +122,23 @@ class Lookups:
             if at is None or at in found:
                 continue
             record = read_record(self._source, at, end, wait_for_disk=wait_for_disk)
-            if record is not None and self._has_key(record, *wanted):
+            if record is None:
+                self._note_damage(at, end, wait_for_disk=wait_for_disk)
+            elif self._has_key(record, *wanted):
                 found[at] = record
                 max_bytes -= len(record)
         return KeyedRecords([found[at] for at in sorted(found)], True)
+
+    def _note_damage(self, at: int, end: int, *, wait_for_disk: bool) -> None:
+        """The index says that a record begins there, and so does its head. Each place is counted
+        once, as far as they are remembered."""
+        if at in self._damaged or not _size_at(self._source, at, end, wait_for_disk=wait_for_disk):
+            return
+        if len(self._damaged) >= _DAMAGED_PLACES_MAX:
+            self._damaged.clear()
+        self._damaged.add(at)
+        what = f"the record at {at} of the log, which has a key, cannot be read"
+        self._damages.note(DamageKind.MESSAGE, what)
 
     def _has_key(
         self, record: memoryview, topic: str, key: str, begin_ms: int, end_ms: int

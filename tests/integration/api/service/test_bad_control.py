@@ -212,3 +212,9 @@ def test_a_bad_name_is_called_what_it_is(
     refused = http.put(path.replace("{t}", topic), json=asked)
     assert (refused.status_code, refused.json()["code"]) == (400, "BAD_REQUEST")
     assert refused.json()["detail"] == f"{kind} name 'a b' is not allowed"
+
+
+def test_deep_json_is_called_so(http: httpx.Client) -> None:
+    answer = http.put("/v1/topics/new", content=b'{"queues":' + b"[" * 100_000, headers=JSON)
+    assert (answer.status_code, answer.json()["code"]) == (400, "MALFORMED_BODY")
+    assert answer.json()["detail"] == "the JSON is nested too deeply"

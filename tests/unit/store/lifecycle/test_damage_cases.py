@@ -149,13 +149,17 @@ def empty(damaged: Damaged, number: int, size: int) -> None:
 CASES = [
     Case("N0 none", False, nothing),
     Case("A-kill killed", True, nothing, checkpoint=False),
-    Case("N1 last body flipped", False, lambda d: d.flip_body(5), frozenset({5}), told="message"),
+    Case(
+        "N1 last body flipped", False, lambda d: d.flip_body(5), frozenset({5}), told="log message"
+    ),
     Case(
         "A1 last body flipped", True, lambda d: d.flip_body(5), frozenset({5}), False, told="tail"
     ),
     Case("A2 last torn", True, lambda d: d.zero(5, 60), frozenset({5}), False),
     Case("A3 last zeroed", True, lambda d: d.zero(5), frozenset({5}), False),
-    Case("N2 early body flipped", False, lambda d: d.flip_body(1), frozenset({1}), told="message"),
+    Case(
+        "N2 early body flipped", False, lambda d: d.flip_body(1), frozenset({1}), told="log message"
+    ),
     Case(
         "A4c early body flipped",
         True,
@@ -172,7 +176,11 @@ CASES = [
         told="message",
     ),
     Case(
-        "N3 property flipped", False, lambda d: d.flip_property(0), frozenset({0}), told="message"
+        "N3 property flipped",
+        False,
+        lambda d: d.flip_property(0),
+        frozenset({0}),
+        told="log message",
     ),
     Case("A0 abort, undamaged", True, nothing),
     Case("A6 abort, no checkpoint since opening", True, nothing, checkpoint=False),
@@ -201,7 +209,7 @@ CASES = [
         False,
         lambda d: empty(d, 0, 400),
         frozenset({2, 3}),
-        told="segment message",
+        told="segment log message",
     ),
     Case("N9 end of file broken", True, lambda d: d.change(943, b""), checkpoint=False, told="log"),
     Case(
@@ -376,7 +384,7 @@ def test_a_missing_segment_in_the_middle_is_told_of(
     (tmp_path / "commitlog" / f"{1024:020d}").unlink()
     opened = open_store(OsFiles(tmp_path), CONFIG)
     assert [body[:1] for body in opened.bodies()] == [b"a", b"G", b"c"]
-    assert told_kinds(opened, caplog) == {"segment", "message"}
+    assert told_kinds(opened, caplog) == {"segment", "log", "message"}
     opened.store.close()
 
 
@@ -471,8 +479,8 @@ def test_a_damaged_record_of_the_brokers_own_state_is_told_of_once(
     opened = open_store(OsFiles(tmp_path), CONFIG)
     for _ in range(2):
         assert opened.bodies(HALF_TOPIC) == [b"GAP"]
-    assert opened.store.status().damages == {"system_record": 1}
-    assert told_kinds(opened, caplog) == {"system_record"}
+    assert opened.store.status().damages == {"log": 1, "system_record": 1}
+    assert told_kinds(opened, caplog) == {"log", "system_record"}
     opened.store.close()
 
 

@@ -29,7 +29,11 @@ from app.api.access.credentials import AUTHORIZATION, Credentials
 from app.api.access.operation_rights import OperationRights
 from app.api.bodies.packing import pack_json
 from app.api.dataplane.router import Handler, Router
-from app.api.formats.mq_headers import display_header, refuse_mq_headers
+from app.api.formats.mq_headers import (
+    OF_EVERY_REQUEST,
+    display_header,
+    refuse_mq_headers,
+)
 from app.api.http.errors import (
     HeadersTooLarge,
     MalformedRequest,
@@ -241,7 +245,7 @@ class Gateway:
         if operation.reads:
             self._pressure.refuse_reads()
         if exchange.mq_headers and not operation.mq_headers:
-            refuse_mq_headers(exchange.mq_headers)
+            refuse_mq_headers(exchange.mq_headers, OF_EVERY_REQUEST)
         if operation.leases_by_get:
             check_navigation(exchange.headers)
         return partial(_in_namespace, operation, handler) if exchange.namespace else handler
@@ -257,7 +261,7 @@ class Gateway:
         if self._pressure.is_clogged and _reads(scope):
             self._pressure.refuse_reads()
         if exchange.mq_headers and scope["path"].startswith(API_PREFIX):
-            refuse_mq_headers(exchange.mq_headers)
+            refuse_mq_headers(exchange.mq_headers, OF_EVERY_REQUEST)
         scope[REQUEST_ID_KEY] = exchange.request_id
         scope[CONTEXT_KEY] = exchange
         ACTOR.set(self._actor_of(exchange))

@@ -57,6 +57,14 @@ def takes(accept_encoding: bytes, encoding: bytes) -> bool:
     return taken.get(encoding, every)
 
 
+@lru_cache(maxsize=256)
+def names(accept_encoding: bytes, encoding: bytes) -> bool:
+    """Whether the client takes an encoding and names it: `*` stands for those that HTTP has."""
+    listed = accept_encoding.lower().split(b",")
+    is_named = any(part.partition(b";")[0].strip() == encoding for part in listed)
+    return is_named and takes(accept_encoding, encoding)
+
+
 async def pack_json(accept_encoding: bytes, headers: Headers, body: bytes) -> bytes:
     """The body of an answer, packed if it is JSON, the client takes that, and it pays; `headers`
     then say so."""

@@ -1,7 +1,8 @@
 """Stored records for clients who do not unpack bodies themselves.
 
 Much is unpacked in a thread, where it delays no other request. Used by the answers that hand
-records on as they are read: pulls and polls. What makes messages of records unpacks there.
+records on as they are read, pulls and polls, and by those that make messages of them, receives and
+streams of a group.
 """
 
 import asyncio
@@ -9,12 +10,32 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 
+from app.broker.results import Delivery
 from app.domain.limits import KIB
 from app.domain.message import StoredEncoding
 from app.store import packed_bytes
-from app.store.formats.record.unpacked_record import unpacked_records
+from app.store.formats.record.unpacked_record import is_packed, unpacked_records
 
 _INLINE_BYTES_MAX: Final = 32 * KIB
+
+
+async def unpack_deliveries(deliveries: Sequence[Delivery]) -> None:
+    """Have the messages of those with packed bodies, so that nobody has to unpack them later on the
+    event loop."""
+    packed: list[Delivery] = []
+    size = 0
+    for delivery in deliveries:
+        content = delivery.content
+        if isinstance(content, memoryview) and is_packed(content):
+            packed.append(delivery)
+            size += len(content)
+    if size > _INLINE_BYTES_MAX:
+        await asyncio.get_running_loop().run_in_executor(None, _make_messages, packed)
+
+
+def _make_messages(deliveries: Sequence[Delivery]) -> None:
+    for delivery in deliveries:
+        _ = delivery.message  # it keeps it
 
 
 async def plain_records(

@@ -10,6 +10,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from app.api.access.named_elsewhere import NamedElsewhere, attempt_of
+from app.api.bodies.plain_bodies import unpack_deliveries
 from app.api.bodies.unpacking import read_unpacked
 from app.api.dataplane.client_watch import ClientWatch
 from app.api.formats import media
@@ -22,7 +23,7 @@ from app.api.http.errors import NotAcceptable
 from app.api.http.parameters import Query, agreed, duration_ms_of, wait_s_of
 from app.api.http.rate_limit_headers import near_quota_headers
 from app.api.http.request_context import ClientGone, Headers, RequestContext, batch_too_large
-from app.api.telemetry.callers import note_received
+from app.api.telemetry.callers import client_id_of, note_received
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
 from app.broker.results import ReceiveRequest, ReceiveResult
@@ -64,7 +65,7 @@ class Receiving:
         if asked.wait is not None:
             wait_s = agreed("wait", wait_s_of(asked.wait, limits.wait_seconds_max), wait_s)
         wait_s, headers = wait_of(exchange, wait_s, limits.wait_seconds_max)
-        request = self._request_of(asked, query, wait_s, raw=raw)
+        request = self._request_of(asked, query, wait_s, client_id_of(exchange), raw=raw)
         self._named.client(exchange, group, request.client_id)
         self._named.force(
             *(exchange, group), is_forced=request.force, replaces=request.replace_subscription
@@ -80,6 +81,7 @@ class Receiving:
         if request.wait_s > 0:
             headers += near_quota_headers(self._broker.long_polls.quota)
         try:
+            await unpack_deliveries(result.deliveries)
             if raw:
                 body_bytes = await self._answer_raw(exchange, result, headers)
             else:
@@ -141,7 +143,13 @@ class Receiving:
         return len(body)
 
     def _request_of(
-        self, asked: ReceiveBody, query: Query, wait_s: float, *, raw: bool
+        self,
+        asked: ReceiveBody,
+        query: Query,
+        wait_s: float,
+        client_id: str | None,
+        *,
+        raw: bool,
     ) -> ReceiveRequest:
         limits = self._limits
         max_messages = _bounded(
@@ -175,7 +183,11 @@ class Receiving:
             invisible_ms=invisible_ms_of(asked.invisible, asked.invisible_ms, query),
             filter=agreed("filter", asked.filter, query.text("filter")),
             attempt_id=agreed("attempt_id", asked.attempt_id, query.text("attempt_id")),
-            client_id=agreed("client_id", asked.client_id, query.text("client_id")),
+            client_id=agreed(
+                "client_id",
+                agreed("client_id", asked.client_id, query.text("client_id")),
+                client_id,
+            ),
             force=query.flag("force"),
             replace_subscription=query.flag("replace_subscription"),
         )

@@ -11,6 +11,7 @@ from typing import Final
 
 from app.api.access.access_watch import AccessWatch
 from app.api.access.named_elsewhere import NamedElsewhere
+from app.api.bodies.plain_bodies import unpack_deliveries
 from app.api.dataplane.client_watch import unless_gone
 from app.api.dataplane.receiving import invisible_ms_of
 from app.api.formats import media
@@ -19,7 +20,7 @@ from app.api.formats.stream_text import EventLines, JsonLines, StreamText
 from app.api.http.errors import InvalidBody, entry_problem
 from app.api.http.parameters import Query, duration_ms_of, point_of
 from app.api.http.request_context import NOT_KEPT, Headers, RequestContext, batch_too_large
-from app.api.telemetry.callers import note_received
+from app.api.telemetry.callers import client_id_of, note_received
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
 from app.broker.streams.group_stream import GroupStream, GroupStreamRequest
@@ -84,6 +85,7 @@ class Streaming:
             *(exchange, group), is_forced=request.force, replaces=request.replace_subscription
         )
         text = await self._text_of(exchange, query)
+        client_id_of(exchange)  # refused before there is a stream
         with await self._broker.streams.open_group(topic, group, request) as stream:
             await self._serve(exchange, stream, text)
 
@@ -172,6 +174,7 @@ class Streaming:
         deliveries = await stream.next(wait_s)
         figures = self._broker.statistics.group(stream.group_name, stream.topic_name)
         try:
+            await unpack_deliveries(deliveries)
             await exchange.go_on(text.deliveries(deliveries) or text.heartbeat)
         except BaseException:
             self._broker.receiver.give_back(deliveries)
@@ -181,7 +184,9 @@ class Streaming:
         if figures is not None:
             figures.given(len(deliveries), size)
         place = stream.group_name, stream.topic_name, stream.filter
-        note_received(self._broker.clients, exchange, place, "stream", None, len(deliveries))
+        note_received(
+            self._broker.clients, exchange, place, "stream", client_id_of(exchange), len(deliveries)
+        )
 
     async def _until_taken(self, exchange: RequestContext, stream: Stream) -> None:
         """Wait until the connection takes more; end the stream when that takes too long."""

@@ -61,6 +61,9 @@ BATCH_HEADERS: Final = {
     b"mq-producer-seq": "producer_seq",
 }
 
+OF_EVERY_REQUEST: Final = frozenset({b"mq-client-id"})
+"""What a client may say of itself anywhere."""
+
 TRACE_HEADERS: Final = (b"traceparent", b"tracestate")
 """W3C trace context: stored as properties of these names, and so given to the consumer."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from app.api.bodies.packing import VARY, takes
+from app.api.bodies.packing import VARY, names, takes
 from app.api.formats.cloudevents import VERSION_PROPERTY, is_attribute
 from app.api.formats.decoding import is_header_text
 from app.api.formats.mq_headers import encode_header
@@ -17,7 +17,7 @@ from app.domain.limits import (
     RAW_PROPERTY_HEADERS_BYTES_MAX,
     RAW_PROPERTY_HEADERS_MAX,
 )
-from app.domain.message import StoredMessage
+from app.domain.message import StoredEncoding, StoredMessage
 
 _OCTETS: Final = b"application/octet-stream"
 _HEADER_SAFE_NAME: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_.")
@@ -63,7 +63,8 @@ def raw_body(message: StoredMessage, accept_encoding: bytes | None) -> tuple[byt
     if packed is None:
         return message.body, []
     encoding = packed.encoding.encode()
-    if accept_encoding is None or not takes(accept_encoding, encoding):
+    is_taken = names if packed.encoding is StoredEncoding.LZ4 else takes
+    if accept_encoding is None or not is_taken(accept_encoding, encoding):
         return message.body, [VARY]
     return packed.data, [(b"content-encoding", encoding), VARY]
 

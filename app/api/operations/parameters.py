@@ -206,6 +206,13 @@ NAMESPACE: Final = header(
 )
 """Of every operation; the gateway takes it out before an operation is looked for."""
 
+CLIENT_ID: Final = header(
+    "MQ-Client-Id",
+    "what the client calls itself, for the lists of clients, traces and bounds of a member; on a "
+    "receive the same as `client_id`",
+    {"type": "string", "maxLength": CLIENT_ID_CHARS_MAX},
+)
+
 PREFER: Final = header(
     "Prefer",
     "RFC 7240: return=minimal; respond-async to be answered before the data is on the medium; "

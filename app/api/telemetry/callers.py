@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 from app.api.http.request_context import RequestContext, Scope
 from app.broker.figures.clients import Caller, Clients, Key, Kind
+from app.domain.errors import InvalidRequest
+from app.domain.limits import CLIENT_ID_CHARS_MAX
 
 USER_AGENT_CHARS_MAX = 256
 """A longer one is cut."""
@@ -13,6 +15,20 @@ def caller_of(exchange: RequestContext) -> Caller:
     """Address, user agent and principal."""
     agent = exchange.headers.get(b"user-agent", b"")[:USER_AGENT_CHARS_MAX]
     return Caller(address_of(exchange.scope), agent.decode("latin-1"), exchange.caller.name)
+
+
+def client_id_of(exchange: RequestContext) -> str | None:
+    """What the client calls itself in a header. Raises `InvalidRequest` for a longer name."""
+    for name, value in exchange.mq_headers or ():
+        if name == b"mq-client-id":
+            if len(value) > CLIENT_ID_CHARS_MAX:
+                raise InvalidRequest(
+                    f"MQ-Client-Id has {len(value)} characters; at most {CLIENT_ID_CHARS_MAX} are "
+                    "taken",
+                    fields={"header": "MQ-Client-Id"},
+                )
+            return value.decode("latin-1") or None
+    return None
 
 
 def address_of(scope: Scope) -> str | None:

@@ -11,7 +11,7 @@ read, during which the queue is marked and others pass it by. Event loop only.
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Final
@@ -31,8 +31,9 @@ from app.broker.tracing.message_trace import MessageTrace
 from app.broker.tracing.trace_notes import TraceKind
 from app.domain.clock import Clock
 from app.domain.limits import MIB
-from app.domain.message import StoredMessage
+from app.domain.message import PROPERTY_SHARDING_KEY, StoredMessage
 from app.store import ColdRead, ReadResult
+from app.store.formats.record.record import stored_properties
 
 ORDERED_LOOK_MESSAGES: Final = 64
 ORDERED_LOOK_BYTES: Final = MIB
@@ -54,6 +55,7 @@ class Fetch:
         "expires_ms",
         "expires_s",
         "holder",
+        "holds",
         "leased",
         "looks_left",
         "messages_left",
@@ -71,7 +73,10 @@ class Fetch:
         disk: ColdReads,
         attempts_max: int,
         client_id: str | None = None,
+        holds: Callable[[], bool] = lambda: True,
     ) -> None:
+        self.holds = holds
+        """Whether `wanted` is the group's filter still."""
         self.subscription = subscription
         self.wanted = wanted
         self.disk = disk
@@ -222,39 +227,48 @@ class LeaseFetcher:
         start = queue.fetch_offset
         queue.is_being_read = True
         invisible_ms = round((fetch.expires_s - self._clock.monotonic_s()) * 1000)
-        in_flight, reserved = fetch.subscription.in_flight, fetch.messages_left
-        holder = fetch.holder
-        in_flight.count += reserved
-        if holder is not None:
-            holder.count += reserved
         try:
-            if run:
-                read = await fetch.disk.hop(
-                    lambda wait: self._read_run(fetch, queue, run, wait_for_disk=wait)
-                )
-            else:
-                read = await fetch.disk.hop(partial(self._read_new, fetch, queue, start))
+            with self._reserved(fetch):
+                if run:
+                    read = await fetch.disk.hop(
+                        lambda wait: self._read_run(fetch, queue, run, wait_for_disk=wait)
+                    )
+                else:
+                    read = await fetch.disk.hop(partial(self._read_new, fetch, queue, start))
         except BaseException:
             leases.put_back(run)
             fetch.subscription.line.wake_one()
             raise
         finally:
-            in_flight.count -= reserved
-            if holder is not None:
-                holder.count -= reserved
             if queue.leases is leases:
                 queue.is_being_read = False
-            self._groups.tell_of_room(in_flight, fetch.subscription.group)
         if fetch.subscription.is_closed or queue.leases is not leases:
             return
         fetch.hold_for(invisible_ms, self._clock)
         if run:
             self._grant_returned(fetch, queue, run, read)
-        else:
+        elif fetch.holds():
             self._grant_new(fetch, queue, start, read)
             if queue.order is not None:
                 with contextlib.suppress(ColdRead):
                     self._take_returned(fetch, queue)
+
+    @contextlib.contextmanager
+    def _reserved(self, fetch: Fetch) -> Iterator[None]:
+        """What may still be taken counts as held by the group: others are given no more than the
+        rest meanwhile."""
+        in_flight, holder = fetch.subscription.in_flight, fetch.holder
+        count, size = fetch.messages_left, fetch.bytes_left
+        in_flight.count += count
+        if holder is not None:
+            holder.take(count, size)
+        try:
+            yield
+        finally:
+            in_flight.count -= count
+            if holder is not None:
+                holder.take(-count, -size)
+            self._groups.tell_of_room(in_flight, fetch.subscription.group)
 
     def _read_run(
         self, fetch: Fetch, queue: LeasedQueue, run: range, *, wait_for_disk: bool
@@ -345,9 +359,14 @@ class LeaseFetcher:
         fetch.looks_left -= 1
         handed_out, decode = queue.state.deliveries, self._store.decode
         for offset, record in zip(read.queue_offsets, read.records, strict=True):
-            message = decode(record)
-            earlier = handed_out.get(offset, 0) + (message.reconsume_times if queue.is_retry else 0)
-            if order.enter(offset, message.sharding_key, earlier):
+            earlier = handed_out.get(offset, 0)
+            if queue.is_retry:
+                message = decode(record)
+                earlier += message.reconsume_times
+                key = message.sharding_key
+            else:  # the body, which may be packed, is not needed for it
+                key = stored_properties(record).get(PROPERTY_SHARDING_KEY)
+            if order.enter(offset, key, earlier):
                 queue.give_turn(Turn(offset, earlier))
 
     def _with_history(

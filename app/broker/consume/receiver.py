@@ -147,8 +147,9 @@ class Receiver:
         turns_left = self._limits.filter_looks_max // LOOKS_PER_TURN
         filtered = group.name, (subscription.topic,)
         began = self._filters.expressions(*filtered)
-        while not subscription.is_closed and self._filters.holds(*filtered, began):
-            fetch = Fetch(subscription, wanted, disk, group.max_attempts, request.client_id)
+        holds = partial(self._filters.holds, *filtered, began)
+        while not subscription.is_closed and holds():
+            fetch = Fetch(subscription, wanted, disk, group.max_attempts, request.client_id, holds)
             if await self._replay(fetch, request.attempt_id):
                 return self._finish(fetch, None, gone)
             if is_waiting and not self._has_enough(subscription, request):

@@ -74,11 +74,12 @@ class TagFilter:
 class SqlFilter:
     """A parsed SQL92 condition. What cannot be compared does not match, as in RocketMQ."""
 
-    __slots__ = ("_condition", "tag_hashes")
+    __slots__ = ("_condition", "node", "tag_hashes")
 
     is_by_tag_only: Final = False
 
     def __init__(self, node: Node) -> None:
+        self.node = node
         self._condition = compile_condition(node)
         tags = tags_of(node)
         self.tag_hashes = frozenset(map(java_hash, tags)) if tags is not None else None
@@ -120,6 +121,19 @@ def parse_filter(expression: str | None) -> TagFilter | SqlFilter | None:
     if expression.strip() in ("", "*"):
         return None
     return TagFilter(_parse_tags(expression))
+
+
+def is_same(one: str, other: str) -> bool:
+    """Whether two expressions are the same filter in other words: tags in another order, a
+    condition with other spaces. Raises `IllegalFilter`."""
+    if one == other:
+        return True
+    first, second = parse_filter(one), parse_filter(other)
+    if isinstance(first, TagFilter) and isinstance(second, TagFilter):
+        return first.tags == second.tags
+    if isinstance(first, SqlFilter) and isinstance(second, SqlFilter):
+        return repr(first.node) == repr(second.node)
+    return first is second
 
 
 def _parse_sql(expression: str, start: int) -> SqlFilter:

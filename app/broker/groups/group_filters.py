@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from app.broker.context import Context
 from app.broker.figures.clients import Clients
-from app.broker.filters.filters import parse_filter
+from app.broker.filters.filters import is_same, parse_filter
 from app.broker.groups.consumption import Assignments
 from app.broker.groups.groups import Groups
 from app.broker.ports import Group, Topic
@@ -61,8 +61,9 @@ class GroupFilters:
         self._journal = groups.consumer_journal
         self._clients = clients
         self._assignments = assignments
-        self._used_s: dict[tuple[str, str], float] = {}
-        """When somebody last consumed."""
+        self._used_s: dict[tuple[str, str], tuple[str, float]] = {}
+        """With which filter somebody last consumed, and when. It is not the group's where the log
+        has refused it."""
         self._started_s = context.clock.monotonic_s()
         self._newest = 0
         """Version of this life of the node. It is a time, so that it does not come back with a
@@ -78,8 +79,10 @@ class GroupFilters:
             wanted = ALL if known is None else known.filter
         else:
             wanted = given.strip()
-        if known is None or wanted == known.filter or group.subscription is SubscriptionRule.FREE:
+        if known is None or group.subscription is SubscriptionRule.FREE:
             return wanted
+        if is_same(wanted, known.filter):
+            return known.filter
         if not (replaces or self._may_be_replaced(group.name, topic, known)):
             raise self._conflict(group.name, topic, known, wanted)
         return wanted
@@ -90,8 +93,8 @@ class GroupFilters:
         if group.subscription is SubscriptionRule.FREE:
             return
         pair = group.name, topic.name
-        self._used_s[pair] = self._clock.monotonic_s()
         known = self._journal.subscription(*pair)
+        self._used_s[pair] = used, self._clock.monotonic_s()
         if known is not None and known.filter == used:
             return
         now = self._next(known, used, SubscriptionSource.USED, client_id)
@@ -99,8 +102,8 @@ class GroupFilters:
             self._journal.set_subscription(group, topic, now, FlushMode.ASYNC)
         if len(self._used_s) > 2 * self._journal.subscription_count + _STALE_MAX:
             self._used_s = {
-                each: used_s
-                for each, used_s in self._used_s.items()
+                each: used_last
+                for each, used_last in self._used_s.items()
                 if self._journal.subscription(*each) is not None
             }
 
@@ -114,12 +117,24 @@ class GroupFilters:
             ),
         )
 
-    def note_profile(self, group: Group, profile: Profile, client_id: str) -> None:
-        """The same for all topics that a member reads."""
-        for name, used in profile.subscriptions:
+    def note_profile(
+        self, group: Group, profile: Profile, client_id: str, began: Sequence[str | None]
+    ) -> None:
+        """The same for all topics that a member reads, but for those whose filter is not the one of
+        `began` any more: `expressions` in the turn of the check."""
+        now = self.expressions(group.name, profile.topics)
+        for (name, used), before, known in zip(profile.subscriptions, began, now, strict=True):
             topic = self._metadata.snapshot.topics.get(name)
-            if topic is not None:
+            if topic is not None and known in (before, used):
                 self.note(group, topic, used, client_id)
+
+    def agrees(self, group: Group, profile: Profile) -> bool:
+        """Whether these are the filters with which the group reads now, where it has any."""
+        if group.subscription is SubscriptionRule.FREE:
+            return True
+        known = self.expressions(group.name, profile.topics)
+        used = [each.filter for each in profile.subscriptions]
+        return all(one is None or one == other for one, other in zip(known, used, strict=True))
 
     def expressions(self, group: str, topics: Iterable[str]) -> list[str | None]:
         """The filter of each topic now; None: there is none."""
@@ -140,7 +155,9 @@ class GroupFilters:
         subscription = self._groups.find(group, topic)
         if subscription is not None and not subscription.line.is_empty:
             return False
-        used_s = self._used_s.get((group, topic), self._started_s)
+        used, used_s = self._used_s.get((group, topic), (known.filter, self._started_s))
+        if used != known.filter:
+            used_s = self._started_s
         return self._clock.monotonic_s() - used_s >= self._silence_s
 
     def _conflict(

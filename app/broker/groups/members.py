@@ -147,9 +147,14 @@ class Members:
         return replace(share, effects=effects)
 
     async def _stay(
-        self, settings: Group, client_id: str, beat: Heartbeat, gone: Callable[[], bool]
+        self,
+        settings: Group,
+        client_id: str,
+        beat: Heartbeat,
+        gone: Callable[[], bool],
     ) -> MemberShare:
         group = settings.name
+        began = self._filters.expressions(group, beat.profile.topics)
 
         def step(membership: Membership) -> Membership:
             return self._step(settings, client_id, beat, membership)
@@ -165,7 +170,7 @@ class Members:
                 if self._lets_go(group, client_id):
                     await self._groups.offset_cache.write()  # who takes over begins there
                 membership = await self._change(group, step)
-        self._filters.note_profile(settings, beat.profile, client_id)
+        self._filters.note_profile(settings, beat.profile, client_id, began)
         assignment = assignment_of(membership, client_id, self._surroundings(settings))
         known = beat.assignment_id
         if known is None and beat.generation == assignment.generation:

@@ -12,7 +12,7 @@ in which the queues have their turns. Event loop only.
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -91,17 +91,18 @@ class Poller:
         """Answer one poll. `gone` says whether the client has left; `watch` ends a wait then.
 
         An entry that cannot be done is in `refused`, or in `settled`, with its error, and the rest
-        is done. Raises `StaleGeneration` when the client is no member any more and must join again,
+        is done. What is settled, handed back and committed is so whatever is raised. Raises
+        `StaleGeneration` when the client is no member any more and must join again,
         and what a heartbeat raises.
         """
         self._check_open()
         self.check(request)
-        request = self._with_filters(group, request)
         settled: list[SettleResult] = []
         if request.settles is not None:
             settled = await self._settles.settle(group, request.settles)
         with self.intervals.polling(group, client_id, request.max_interval_ms):
             committed, refused = await self._commits.take(group, client_id, request)
+            request = self._with_filters(group, request)
             share = await self.shares.of(group, client_id, request, is_first=True)
             poll = _Poll(group, client_id, request, share)
             try:
@@ -160,10 +161,12 @@ class Poller:
         deadline = loop.time() + request.wait_s
         known = poll.known_assignment()
         is_waiting = request.wait_s > 0 and known == poll.share.assignment.assignment_id
-        filtered = poll.group, request.profile.topics
-        began = self._filters.expressions(*filtered)
-        while self._filters.holds(*filtered, began):
+        began = self._filters.expressions(poll.group, request.profile.topics)
+        while self._holds(poll, began):
             await self._look(poll)
+            if not self._holds(poll, began):  # replaced while the disk was waited for
+                poll.forget_read()
+                break
             if poll.has_found or self._long_polls.closed:
                 break
             if not is_waiting:
@@ -179,6 +182,13 @@ class Poller:
             is_waiting &= poll.share.assignment.assignment_id == known
         if self._has_changed(poll):
             await self._stay(poll)
+
+    def _holds(self, poll: "_Poll", began: Sequence[str | None]) -> bool:
+        """Whether the group still reads with the filters of the poll."""
+        group, profile = self._metadata.snapshot.groups.get(poll.group), poll.request.profile
+        if group is not None and not self._filters.agrees(group, profile):
+            return False
+        return self._filters.holds(poll.group, profile.topics, began)
 
     async def _stay(self, poll: "_Poll") -> None:
         """See what is the member's by now; what is not is left out of the answer."""
@@ -366,6 +376,11 @@ class _Poll:
         if not void:
             return positions
         return {name: offset for name, offset in positions.items() if name not in void}
+
+    def forget_read(self) -> None:
+        """Give nothing of what was read of the queues; each is read again from where it stood."""
+        self.parts = self._parts({})
+        self.has_found = False
 
     def follow(self, share: Share) -> None:
         """What is the member's now. A queue that begins anew begins where the group stands."""

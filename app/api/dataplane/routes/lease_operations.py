@@ -15,6 +15,7 @@ from app.api.operations.answers import (
 )
 from app.api.operations.operation import Answer, Body, Json, Operation
 from app.api.operations.parameters import (
+    CLIENT_ID,
     CONTENT_ENCODING,
     INTEGER,
     POSITIVE,
@@ -42,7 +43,7 @@ RECEIVE_MESSAGES: Final = Operation(
         "call the request body `body`. A group whose members read the topic, or that commits "
         "offsets in it, leases nothing of it: 409 `CONSUMPTION_CONFLICT`."
     ),
-    headers=(PREFER_WAIT,),
+    headers=(PREFER_WAIT, CLIENT_ID),
     query=RECEIVE_PARAMETERS,
     body=Body(
         wire.ReceiveBody,
@@ -74,6 +75,7 @@ STREAM_GROUP: Final = Operation(
         "settling them by the usual calls makes room. When the client leaves, what was not "
         "sent is given back at once; what was sent stays leased until its invisible time ends."
     ),
+    headers=(CLIENT_ID,),
     query=GROUP_STREAM_PARAMETERS,
     answers={200: stream_of("DeliveredMessage")},
     problems=(404, 406, 409, 413, 429),

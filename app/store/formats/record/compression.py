@@ -50,18 +50,20 @@ def system_flag_of(encoding: StoredEncoding | None) -> int:
     return 0 if encoding is None else _SYSTEM_FLAGS[encoding]
 
 
-def plain_body(body: bytes, system_flag: int) -> bytes:
-    """The body as its producer had it; as stored when it cannot be unpacked within the bound."""
+def plain_body(body: bytes, system_flag: int, bytes_max: int = PLAIN_BODY_BYTES_MAX) -> bytes:
+    """The body as its producer had it; as stored when it cannot be unpacked within `bytes_max`: no
+    more than that is unpacked in order to find out."""
     if not system_flag & SYSTEM_FLAG_COMPRESSED:
         return body
     kind = system_flag & _KIND
+    most = min(bytes_max, PLAIN_BODY_BYTES_MAX)
     try:
         if kind in _ZLIB:
-            plain = _inflate(body)
+            plain = _inflate(body, most)
         elif kind == _LZ4:
-            plain = _unpack_lz4(body)
+            plain = _unpack_lz4(body, most)
         elif kind == _ZSTD:
-            plain = _unpack_zstd(body)
+            plain = _unpack_zstd(body, most)
         else:
             return body
     except (zlib.error, RuntimeError, zstandard.ZstdError):
@@ -69,20 +71,20 @@ def plain_body(body: bytes, system_flag: int) -> bytes:
     return body if plain is None else plain
 
 
-def _inflate(body: bytes) -> bytes | None:
+def _inflate(body: bytes, bytes_max: int) -> bytes | None:
     stream = zlib.decompressobj()
-    plain = stream.decompress(body, PLAIN_BODY_BYTES_MAX)
-    return plain if stream.eof else None
+    plain = stream.decompress(body, bytes_max + 1)  # with room to see where it ends
+    return plain if stream.eof and len(plain) <= bytes_max else None
 
 
-def _unpack_lz4(body: bytes) -> bytes | None:
+def _unpack_lz4(body: bytes, bytes_max: int) -> bytes | None:
     stream = lz4_frame.LZ4FrameDecompressor()
-    plain: bytes = stream.decompress(body, max_length=PLAIN_BODY_BYTES_MAX)
-    return plain if stream.eof else None
+    plain: bytes = stream.decompress(body, max_length=bytes_max + 1)
+    return plain if stream.eof and len(plain) <= bytes_max else None
 
 
-def _unpack_zstd(body: bytes) -> bytes | None:
+def _unpack_zstd(body: bytes, bytes_max: int) -> bytes | None:
     unpacker = zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES_MAX)
     with unpacker.stream_reader(body, read_across_frames=True) as stream:
-        plain = stream.read(PLAIN_BODY_BYTES_MAX + 1)
-    return plain if 0 < len(plain) <= PLAIN_BODY_BYTES_MAX else None
+        plain = stream.read(bytes_max + 1)
+    return plain if 0 < len(plain) <= bytes_max else None

@@ -67,8 +67,8 @@ def _unpacked(record: bytes, taken: Collection[StoredEncoding], ratio_max: int) 
     start += _V6_BYTES if system_flag & SYSTEM_FLAG_STORE_HOST_V6 else 0
     end = start + int.from_bytes(record[start - 4 : start])
     packed = record[start:end]
-    body = plain_body(packed, system_flag)
-    if body is packed or len(body) > ratio_max * len(packed):
+    body = plain_body(packed, system_flag, ratio_max * len(packed))
+    if body is packed:
         return record
     rest = record[end:]
     has_checksum = rest[-CHECKSUM_BYTES:].startswith(CHECKSUM_NAME)

@@ -30,6 +30,25 @@ def test_consumers_are_listed_by_what_they_say(http: httpx.Client, topic: str) -
     assert nameless["client_id"] is None
     assert nameless["topics"] == [{"topic": topic, "filter": None}]
 
+    by_header = {"MQ-Client-Id": "worker-8"}
+    http.post(receive, headers=by_header).raise_for_status()
+    refused = http.post(f"{receive}?client_id=worker-7", headers=by_header)
+    assert refused.json()["parameter"] == "client_id"
+    http.post(f"{base}/messages", content=b"x").raise_for_status()
+    with http.stream(
+        "GET", f"{base}/groups/{group}/stream?max_messages=1", headers={"MQ-Client-Id": "worker-6"}
+    ) as stream:
+        stream.read()
+    long_name = http.get(f"{base}/groups/{group}/stream", headers={"MQ-Client-Id": "w" * 256})
+    assert (long_name.status_code, long_name.json()["header"]) == (400, "MQ-Client-Id")
+    for path in (f"{base}/queues/0/messages?offset=0", "/v1/topics"):
+        assert http.get(path, headers=by_header).status_code == 200
+    rows = http.get(f"/v1/groups/{group}/clients").json()["clients"]
+    assert {(each["client_id"], each["kind"]) for each in rows} >= {
+        ("worker-8", "receive"),
+        ("worker-6", "stream"),
+    }
+
     named = http.get("/v1/clients/worker-9").json()
     assert group in {each["group"] for each in named["consumes"]}
     text = http.get("/metrics").text

@@ -5,7 +5,7 @@ import zlib
 import pytest
 import zstandard
 
-from app.api.bodies.packing import pack, wanted_packing
+from app.api.bodies.packing import names, pack, wanted_packing
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,21 @@ def test_a_list_of_all_that_a_library_knows_is_no_wish(
     accepted: bytes | None, packing: bytes | None
 ) -> None:
     assert wanted_packing(accepted) == packing
+
+
+@pytest.mark.parametrize(
+    ("accepted", "is_named"),
+    [
+        (b"lz4", True),
+        (b"gzip, LZ4;q=0.5", True),
+        (b"*", False),
+        (b"gzip, *", False),
+        (b"lz4;q=0", False),
+        (b"lz4;q=0, *", False),
+    ],
+)
+def test_what_http_does_not_know_is_not_meant_by_a_star(accepted: bytes, is_named: bool) -> None:
+    assert names(accepted, b"lz4") is is_named
 
 
 @pytest.mark.anyio

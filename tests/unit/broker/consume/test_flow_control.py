@@ -41,6 +41,23 @@ async def test_a_message_that_is_larger_than_the_bound_is_given_alone() -> None:
         assert offsets(await world.receive(9)) == [1]
 
 
+async def test_what_is_read_from_the_disk_counts_while_it_is_read() -> None:
+    async with running(queues=3) as world:
+        await world.group(GroupSettings(max_in_flight_bytes=3_000))
+        for queue_id in range(3):
+            world.store.fill(TOPIC, queue_id, [b"x" * 1_000] * 9)
+            world.store.cold.add((TOPIC, queue_id))
+        async with asyncio.TaskGroup() as tasks:
+            receives = [
+                tasks.create_task(world.receive(9, client_id=f"w{number}")) for number in range(3)
+            ]
+        received = [delivery for receive in receives for delivery in receive.result()]
+        assert len(received) == 2
+        assert held_bytes(world) < 3_000
+        await world.ack(*received)
+        assert held_bytes(world) == 0
+
+
 async def test_bytes_are_let_go_in_every_way_in_which_a_lease_ends() -> None:
     async with running() as world:
         settings = GroupSettings(max_in_flight_bytes=1 << 20, retry_policy=CustomizedRetry((0,)))

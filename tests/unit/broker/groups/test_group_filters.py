@@ -8,11 +8,16 @@ from msgspec import structs
 
 from app.broker.groups.group_filters import TERMS
 from app.broker.groups.member_values import Heartbeat
-from app.broker.polling.poll_values import PollRequest
+from app.broker.polling.poll_values import HandBack, PollCommit, PollRequest
 from app.broker.progress.progress_entries import GroupSubscription
 from app.domain.changes.conditions import Conditions, Terms
 from app.domain.consumers.consumption import SubscriptionSource
-from app.domain.consumers.membership import Profile, QueueName, TopicSubscription
+from app.domain.consumers.membership import (
+    Membership,
+    Profile,
+    QueueName,
+    TopicSubscription,
+)
 from app.domain.errors import (
     DiskFull,
     InvalidRequest,
@@ -23,6 +28,7 @@ from app.domain.errors import (
 )
 from app.domain.identity import Kind
 from app.domain.limits import Limits
+from app.domain.names import retry_topic
 from app.domain.positions import FlushMode
 from app.domain.settings import GroupSettings, SubscriptionRule
 from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, never_gone, running
@@ -219,6 +225,113 @@ async def test_what_the_log_refuses_is_as_it_was(world: World) -> None:
             await put(world, "blue")
         setattr(world.store, how, None)
         assert known(world) == ("red", SubscriptionSource.SET, None)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ("red || blue", "blue||red", True),
+        ("red||red", "red", True),
+        (" * ", "*", True),
+        ("sql: a = 1 AND b > 2", "SQL:a=1  and b>2", True),
+        ("red", "blue", False),
+        ("red", "*", False),
+        ("sql: a = 1", "sql: a = 2", False),
+        ("sql: a = 1", "sql: a = '1'", False),
+        ("sql: a = 1", "a", False),
+    ],
+)
+async def test_the_same_filter_in_other_words_is_no_other_one(
+    world: World, one: str, other: str, is_same: bool
+) -> None:
+    await put(world, one)
+    if is_same:
+        await world.receive(filter=other)
+    else:
+        with pytest.raises(SubscriptionConflict):
+            await world.receive(filter=other)
+    found = known(world)
+    assert found is not None
+    assert found[1] is SubscriptionSource.SET
+
+
+@pytest.mark.parametrize("how", ["failure", "refusal"])
+async def test_who_reads_with_one_that_the_log_refused_does_not_hold_the_one_of_before(
+    world: World, how: str
+) -> None:
+    world.store.fill(TOPIC, 0, [b"more"] * 3)
+    await world.receive(1, filter="red")
+    world.clock.advance(s=SILENCE_S)
+    setattr(world.store, how, DiskFull("no room"))
+    await world.receive(filter="blue")
+    setattr(world.store, how, None)
+    assert known(world) == ("red", SubscriptionSource.USED, None)
+    await world.receive(filter="green")
+    assert known(world) == ("green", SubscriptionSource.USED, None)
+
+
+async def test_a_receive_at_the_disk_takes_nothing_with_a_filter_that_was_replaced(
+    world: World,
+) -> None:
+    world.store.cold.add((TOPIC, 0))
+    async with asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(world.receive(filter="green"))
+        await until(lambda: world.store.disk_reads == 1)
+        await put(world, "red")
+        assert await reading == []
+    world.store.cold.clear()
+    assert bodies(await world.receive()) == [b"red"]
+
+
+async def test_a_poll_at_the_disk_passes_nothing_with_a_filter_that_was_replaced(
+    world: World,
+) -> None:
+    world.store.cold.add((TOPIC, 0))
+    request = PollRequest(Profile((TopicSubscription(TOPIC, "green"),)))
+    async with asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(world.broker.poller.poll(GROUP, "w1", request, gone=never_gone))
+        await until(lambda: world.store.disk_reads == 1)
+        await put(world, "red")
+        [part] = (await reading).parts
+    assert (part.offset, part.status) == (0, "NOT_READ")
+
+
+async def test_a_poll_with_another_filter_is_refused_and_what_it_has_done_is_kept(
+    world: World,
+) -> None:
+    queue = QueueName(TOPIC, 0)
+    request = PollRequest(Profile((TopicSubscription(TOPIC, "*"),)), 0)
+    poll = world.broker.poller.poll
+    first = await poll(GROUP, "w1", request, gone=never_gone)
+    await put(world, "red")
+    request = structs.replace(
+        request,
+        generation=first.share.assignment.generation,
+        commits=[PollCommit(queue, 2)],
+        hand_backs=[HandBack(queue, 1, delay_ms=0)],
+    )
+    with pytest.raises(SubscriptionConflict):
+        await poll(GROUP, "w1", request, gone=never_gone)
+    assert world.committed() == {0: 2}
+    assert world.store.bounds(retry_topic(GROUP, TOPIC), 0).max_offset == 1
+
+
+async def test_a_filter_that_is_set_while_a_member_joins_stays(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members = world.metadata.members
+    real = members.read
+
+    async def read(group: str) -> Membership:
+        if known(world) is None:
+            await put(world, "red")
+        return await real(group)
+
+    monkeypatch.setattr(members, "read", read)
+    request = PollRequest(Profile((TopicSubscription(TOPIC, "green"),)))
+    result = await world.broker.poller.poll(GROUP, "w1", request, gone=never_gone)
+    assert known(world) == ("red", SubscriptionSource.SET, None)
+    assert [part.offset for part in result.parts] == [0]
 
 
 async def test_a_full_disk_keeps_nobody_from_consuming(world: World) -> None:

@@ -1,8 +1,10 @@
 """Records with packed bodies, rewritten for readers who do not unpack."""
 
+import tracemalloc
 import zlib
 from collections.abc import Callable
 
+import lz4.frame  # type: ignore[import-untyped]  # it has no stubs
 import numpy as np
 import pytest
 import zstandard
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.message import StoredEncoding
-from app.store.formats.record.compression import encoding_of, system_flag_of
+from app.store.formats.record.compression import encoding_of, plain_body, system_flag_of
 from app.store.formats.record.record import check, decode_fields, decode_message, encode_record
 from app.store.formats.record.unpacked_record import are_packed, unpacked_records
 
@@ -63,6 +65,28 @@ def test_what_the_reader_takes_or_nobody_can_unpack_stays(encoding: StoredEncodi
     other = set(StoredEncoding) - {encoding}
     [plain] = unpacked_records([memoryview(record_of(packed, flag))], other, 1_000)
     assert decode_fields(plain).system_flag == 0
+
+
+@pytest.mark.parametrize("encoding", StoredEncoding)
+def test_no_more_is_unpacked_than_may_be_given(encoding: StoredEncoding) -> None:
+    """A body of 40 MB in some KiB, of which ten times as much may be given."""
+    pack = {**PACK, StoredEncoding.LZ4: lz4.frame.compress}[encoding]
+    bomb = pack(bytes(40_000_000))
+    record = memoryview(record_of(bomb, system_flag_of(encoding)))
+    tracemalloc.start()
+    try:
+        assert unpacked_records([record], (), 10) == [record]
+        assert tracemalloc.get_traced_memory()[1] < 20 * len(bomb) + 2_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("encoding", StoredEncoding)
+def test_exactly_as_much_as_may_be_given_is(encoding: StoredEncoding) -> None:
+    pack = {**PACK, StoredEncoding.LZ4: lz4.frame.compress}[encoding]
+    body = pack(b"x" * 1_000)
+    assert len(plain_body(body, system_flag_of(encoding), 1_000)) == 1_000
+    assert plain_body(body, system_flag_of(encoding), 999) is body
 
 
 def test_records_with_packed_bodies_are_found_among_others() -> None:

@@ -451,11 +451,14 @@ class MessageStore:
     def trim(self, topic: str, queue_id: int, min_offset: int) -> None:
         """Make what lies below `min_offset` of a queue unreadable; retention may delete it.
 
-        Forgotten by a crash before the next checkpoint. Never moves back or beyond the end.
+        The next checkpoint has the log say so; a crash before it forgets it. Never moves back or
+        beyond the end.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is not None:
-            queue.expire_below(min(min_offset, queue.max_offset))
+            self.floor_journal.has_risen |= (
+                queue.expire_below(min(min_offset, queue.max_offset)) > 0
+            )
 
     def apply_retention(self, policy: RetentionPolicy) -> RetentionReport:
         """Expire messages and delete files as `policy` says; refuse or take writes again.
@@ -464,6 +467,7 @@ class MessageStore:
         Raises `OSError`.
         """
         report = self._expiring.apply(policy, end=self._writer.watermarks.confirmed)
+        self.floor_journal.has_risen |= report.expired_messages > 0
         if report.refuse_writes:
             reason = f"the disk is {report.disk_used_ratio:.0%} full"
             self.shortages.begins(_NEARLY_FULL, Shortage.ROOM, f"messages are refused: {reason}")

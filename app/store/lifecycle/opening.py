@@ -114,7 +114,7 @@ def open_log(
     progress = OpeningProgress(clock)
     checkpoint = load_checkpoint(files, damages)
     if checkpoint is None and log.bases:
-        what = "no checkpoint is good; deleted topics may be readable again, the log is read whole"
+        what = "no checkpoint is good; the log is read whole"
         damages.note(DamageKind.STATE, what)
     for path in strangers(files, meta.segment_bytes):
         damages.note(DamageKind.STRAY_FILE, f"{path} is no part of a store; it is left alone")

@@ -69,6 +69,8 @@ class FloorJournal:
         """End of the log when all states were written last."""
         self._is_writing = False
         self._is_closed = False
+        self.has_risen = False
+        """Some queues may begin later than the log says. Set by any thread."""
 
     def close(self) -> None:
         """The writer is about to stop: go on with nothing."""
@@ -129,11 +131,18 @@ class FloorJournal:
         return True
 
     def turn(self) -> None:
-        """Write again what could not be written, and all states when many lie in the log."""
+        """Write again what could not be written, where queues begin that have lost messages, and
+        all states when many lie in the log."""
         try:
             unwritten = [*map(self.floors.state, self.floors.unwritten)]
             if unwritten:
                 self._append(unwritten, _ignore)
+            if self.has_risen:
+                self.has_risen = False
+                risen = self.floors.risen(_STATES_A_TURN)
+                self.has_risen |= len(risen) == _STATES_A_TURN
+                if risen:
+                    self._append(risen, _ignore)
         except CurlewError:
             return  # no room, or too much is waiting: the next turn tries again
         if self._is_due() and not self._is_writing:

@@ -2,10 +2,11 @@
 
 A name that is deleted and made again is another topic, with another generation, in the same queues:
 offsets go on, so that they never name two messages. The floor of a queue is the first offset of the
-generation that lives there; what lies below was deleted. A floor is an entry of the system topic
-`rmq_sys_floors`, appended (and synced) when a topic is deleted and right before the first message
-of a generation. So the log alone tells after any crash what was deleted and what was not;
-checkpoints only spare the work.
+generation that lives there, or what retention or a trim has left of it; what lies below is gone.
+A floor is an entry of the system topic `rmq_sys_floors`, appended (and synced) when a topic is
+deleted, right before the first message of a generation, and soon after messages have expired. So
+the log alone tells after any crash what was deleted and what was not; checkpoints only spare the
+work.
 
 A generation is a positive integer. 0 stands for a name without generations: the broker's own
 topics and retry topics. Of those only the floors are kept, and whether they live.
@@ -23,7 +24,7 @@ import msgspec
 
 from app.domain.errors import TopicNotFound
 from app.domain.limits import ENDED_GENERATIONS_MAX
-from app.domain.names import RETRY_PREFIX, SYSTEM_TOPIC_PREFIX
+from app.domain.names import FLOORS_TOPIC, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX
 from app.store.queues.consume_queue import ConsumeQueue
 from app.store.queues.queue_table import QueueTable
 
@@ -169,6 +170,29 @@ class TopicFloors:
             if queue.next_offset:
                 floors.append((queue.queue_id, queue.next_offset))
         return self._keep(TopicState(topic, generation, True, floors))
+
+    def risen(self, most: int) -> list[TopicState]:
+        """The new states of topics whose queues begin later than the states say, as messages have
+        expired or were trimmed; at most so many."""
+        found: dict[str, dict[int, int]] = {}
+        for queue in self._queues:
+            topic, low = queue.topic, queue.min_offset
+            if not low or topic == FLOORS_TOPIC:  # those are trimmed when all states are written
+                continue
+            floors = found.get(topic)
+            if floors is None:
+                state = self._states.get(topic)
+                floors = {} if state is None else dict(state.floors)
+            if floors.get(queue.queue_id, 0) < low:
+                if topic not in found and len(found) == most:
+                    break
+                found[topic] = floors | {queue.queue_id: low}
+        return [self._keep(self._with_floors(topic, floors)) for topic, floors in found.items()]
+
+    def _with_floors(self, topic: str, floors: dict[int, int]) -> TopicState:
+        state = self._states.get(topic)
+        generation, is_ended = (0, False) if state is None else (state.generation, state.is_ended)
+        return TopicState(topic, generation, is_ended, sorted(floors.items()))
 
     def _keep(self, state: TopicState) -> TopicState:
         before = self._states.get(state.topic)

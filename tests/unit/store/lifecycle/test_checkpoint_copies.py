@@ -1,7 +1,6 @@
-"""What only the checkpoint knows survives the loss of either copy; what a cut keeps is kept.
+"""What the checkpoint knows survives the loss of either copy; what a cut keeps is kept.
 
-Positive control: both copies lost, and what had expired is back. What was deleted is not: its floor
-is in the log.
+Positive control: both copies lost and no floors of what has expired in the log, and it is back.
 """
 
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from app.store import RetentionPolicy, paths
+from app.store.topics.topic_floors import TopicFloors
 from tests.support.stores.simulated_files import SimulatedFiles
 from tests.support.stores.stores import OpenStore, open_store
 
@@ -78,7 +78,17 @@ def test_what_was_deleted_or_expired_does_not_come_back(
         assert {paths.CHECKPOINT, paths.CHECKPOINT_COPY} <= files.names.keys()
 
 
-def test_without_both_what_had_expired_comes_back_and_what_was_deleted_does_not() -> None:
+def test_without_both_nothing_comes_back() -> None:
+    files = life(clean=False)
+    lose(paths.CHECKPOINT, paths.CHECKPOINT_COPY)(files)
+    gone, bodies, first, orders = contents(open_store(files, threads=False))
+    assert (gone, bodies, first, len(orders)) == (30, [b"new"], 20, 11)
+
+
+def test_the_control_without_floors_what_had_expired_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(TopicFloors, "risen", lambda _floors, _most: [])
     files = life(clean=False)
     lose(paths.CHECKPOINT, paths.CHECKPOINT_COPY)(files)
     gone, bodies, first, orders = contents(open_store(files, threads=False))

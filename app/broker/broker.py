@@ -28,6 +28,7 @@ from app.broker.groups.consumption import Consumptions
 from app.broker.groups.group_filters import GroupFilters
 from app.broker.groups.group_pause import GroupPause
 from app.broker.groups.groups import Groups
+from app.broker.groups.held_deliveries import HeldDeliveries
 from app.broker.groups.members import Members
 from app.broker.groups.offset_admin import OffsetAdmin
 from app.broker.health import Health
@@ -134,6 +135,7 @@ class Broker:
         self.consumptions = Consumptions(context, groups, self.delays, lambda: self.members)
         self.group_filters = GroupFilters(context, groups, self.clients, lambda: self.members)
         self.members = Members(context, groups, self.consumptions, self.group_filters)
+        self.held_deliveries = HeldDeliveries(context, groups)
         self.offset_admin = OffsetAdmin(context, groups, self.members, self.consumptions)
         self.group_pause = GroupPause(context.metadata, groups)
         self.dead_letters = DeadLetters(context, self.jobs, trace)
@@ -260,6 +262,7 @@ class Broker:
         self.offset_cache.begin(self.consumer_journal.committed(), copy)
         await self.offset_cache.write()
         await self.epochs.begin(self.groups.lease_ids, epoch_floor)
+        await self.held_deliveries.take_up()
 
     async def stop(self) -> None:
         """Answer who waits, refuse new work, write the offsets. A stopped broker stays stopped."""

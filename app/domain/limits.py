@@ -216,6 +216,9 @@ ENDED_GENERATIONS_MAX: Final = 65_536
 """Generations of deleted topics for which late appends are refused: the newest ones of this life
 of the store. A sender that is later still looked its topic up 65,536 deletions ago."""
 
+HELD_DELIVERY_MS_MAX: Final = 5 * 60_000
+"""How long a message that was handed out before a start is held for who has it, at most."""
+
 GENERATION_MAX: Final = (1 << 53) - 1
 """Of a topic or group; what JSON's numbers hold exactly."""
 

@@ -331,22 +331,28 @@ class LeaseFetcher:
             read = _only(read, lambda offset: not is_acked(offset))
         if read.next_offset <= queue.fetch_offset:
             return
-        offsets = read.queue_offsets
-        if len(offsets) != read.next_offset - queue.fetch_offset:
+        if len(read.queue_offsets) != read.next_offset - queue.fetch_offset:
             self._leave_out(queue, read)
         queue.fetch_offset = read.next_offset
         if queue.order is not None:
             self._enter_order(fetch, queue, queue.order, read)
             return
+        if start < queue.restored_end:
+            read = _only(read, lambda offset: not queue.is_fetched(offset))
+        offsets = read.queue_offsets
         earlier = None
         if offsets and (queue.is_retry or offsets[0] < queue.restored_end):
             read, earlier = self._with_history(fetch, queue, read)
         self._deliver(fetch, queue, read, queue.leases.grant, earlier)
 
     def _leave_out(self, queue: LeasedQueue, read: ReadResult) -> None:
-        """What was looked at and is not in `read` is done."""
+        """What was looked at and is not in `read` is done, but for what consumers have."""
         skipped_from = queue.fetch_offset
-        for offset in (*read.queue_offsets, read.next_offset):
+        kept = [*read.queue_offsets]
+        if skipped_from < queue.restored_end:
+            left_out = set(range(skipped_from, read.next_offset)).difference(kept)
+            kept = sorted([*kept, *filter(queue.is_fetched, left_out)])
+        for offset in (*kept, read.next_offset):
             if skipped_from < offset:
                 queue.progress.ack_range(skipped_from, offset)
             skipped_from = offset + 1

@@ -333,7 +333,8 @@ class Receiver:
         """
         subscription = fetch.subscription
         try:
-            await self._consumer_journal.hand_out(subscription, fetch.leased).wait()
+            written = self._consumer_journal.hand_out(subscription, fetch.leased, fetch.until_ms)
+            await written.wait()
         except DiskFull:
             return
         except BaseException:

@@ -125,7 +125,7 @@ class Settler:
         if nacks:
             failed = self._fail_all(subscription, "nack", nacks, results, now_s)
         if extends:
-            results += [self._extend(subscription, extend, now_s) for extend in extends]
+            self._extend_all(subscription, extends, results, now_s)
         if dead_letters:
             failed |= self._fail_all(subscription, "dead_letter", dead_letters, results, now_s)
         if releases:
@@ -356,7 +356,27 @@ class Settler:
         reason = _kept(nack.reason) or NACKED_REASON
         return Failure(reason, nack.delay_ms, is_counted=nack.is_counted)
 
-    def _extend(self, subscription: Subscription, extend: Extend, now_s: float) -> SettleResult:
+    def _extend_all(
+        self,
+        subscription: Subscription,
+        extends: Iterable[Extend],
+        results: list[SettleResult],
+        now_s: float,
+    ) -> None:
+        """The log hears how long the leases last now, for a restart; nobody waits for that."""
+        extended: dict[int, list[Held]] = {}
+        results += [self._extend(subscription, each, now_s, extended) for each in extends]
+        now_ms = self._clock.now_ms()
+        for invisible_ms, held in extended.items():
+            self._consumer_journal.note_leases(subscription, held, now_ms + invisible_ms)
+
+    def _extend(
+        self,
+        subscription: Subscription,
+        extend: Extend,
+        now_s: float,
+        extended: dict[int, list[Held]],
+    ) -> SettleResult:
         text, invisible_ms = extend
         expires_s = now_s + invisible_ms / 1000
         try:
@@ -370,6 +390,7 @@ class Settler:
                 raise _expired()
         except CurlewError as error:
             return SettleResult(text, "extend", error)
+        extended.setdefault(invisible_ms, []).append((queue, offset, lease.lease_id))
         self._note(TraceKind.EXTENDED, queue, (offset,))
         new_handle = self._signer.issue(
             subscription.handle_prefix,
@@ -480,12 +501,15 @@ def _is_live(subscription: Subscription, held: Held, now_s: float) -> bool:
 
 
 def _is_repeated_ack(queue: LeasedQueue, handle: ReceiptHandle, now_s: float) -> bool:
-    """Whether this very handle has acked the message, and its lease would last still."""
-    return (
-        handle.expires_monotonic_ms > now_s * 1000
-        and handle.lease_id >= queue.first_lease_id
-        and queue.progress.is_acked(handle.queue_offset)
-        and queue.leases.was_acked_by(handle.queue_offset, handle.lease_id, handle.is_first)
+    """Whether this very handle has acked the message, and its lease would last still. Of a handle
+    of before a restart only the table knows, which held its lease."""
+    is_first = handle.is_first
+    if handle.lease_id < queue.first_lease_id:
+        is_first = False
+    elif handle.expires_monotonic_ms <= now_s * 1000:
+        return False
+    return queue.progress.is_acked(handle.queue_offset) and queue.leases.was_acked_by(
+        handle.queue_offset, handle.lease_id, is_first
     )
 
 

@@ -21,6 +21,7 @@ from app.broker.groups.groups import Groups
 from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.cold_reads import ColdReads
 from app.broker.leasing.leases import Lease, LeaseTable
+from app.broker.leasing.ordering import Key
 from app.broker.leasing.retry_policy import EXPIRED, LOST, Again, GivenUp, after
 from app.broker.leasing.subscriptions import Held, Known, LeasedQueue, Subscription
 from app.broker.message_copies import dead_letter, retry_copy
@@ -193,6 +194,7 @@ class FailedDeliveries:
         again = 0
         dead: list[FailedDelivery] = []
         uncounted: list[Held] = []
+        ended: list[Held] = []
         given_up: list[tuple[FailedDelivery, str]] = []
         now_s = self._clock.monotonic_s()
         for item in items:
@@ -203,7 +205,7 @@ class FailedDeliveries:
                     self._note(item, decision)
                     queue.leases.delay(offset, now_s + delay_ms / 1_000)
                     again += lease.failure.is_counted
-                    uncounted += _uncounted(item)
+                    (ended if lease.failure.is_counted else uncounted).append(_ended(item))
                 case GivenUp() if (
                     lease.failure.is_final or group.on_exhausted is WhenExhausted.DEAD_LETTER
                 ):
@@ -214,31 +216,51 @@ class FailedDeliveries:
         if figures is not None:
             figures.retries += again
         subscription.expire(now_s)
+        self._consumer_journal.note_leases(subscription, ended)
         if uncounted:
             with contextlib.suppress(DiskFull):  # then a crash counts the attempts
                 await self._consumer_journal.take_back(subscription, uncounted).wait()
         for item, reason in given_up:
-            if not item.queue.leases.is_moving(item.offset, item.lease):
-                course.ended.append(item)  # while another was written
-                continue
-            if group.on_exhausted is WhenExhausted.SKIP:
-                await self.skip(subscription, item)
-                self._note_end(TraceKind.SKIPPED, item, reason)
-            else:
-                await self._park(subscription, item, reason)
-                self._note_end(TraceKind.PARKED, item, reason)
+            await self._give_up_in_place(subscription, group, item, reason, course)
         return dead
+
+    async def _give_up_in_place(
+        self,
+        subscription: Subscription,
+        group: Group,
+        item: FailedDelivery,
+        reason: str,
+        course: _Course,
+    ) -> None:
+        key = await self._key_of(item)
+        if not item.queue.leases.is_moving(item.offset, item.lease):
+            course.ended.append(item)  # while another was written
+        elif group.on_exhausted is WhenExhausted.SKIP:
+            await self.skip(subscription, item)
+            self._note_end(TraceKind.SKIPPED, item, reason)
+        else:
+            await self._park(subscription, item, key, reason)
+            self._note_end(TraceKind.PARKED, item, reason)
 
     async def skip(self, subscription: Subscription, item: FailedDelivery) -> None:
         """The message is done without a copy."""
         await self._write(subscription, _Step(item.queue, item.queue.leases, [item], []))
 
-    async def _park(self, subscription: Subscription, item: FailedDelivery, reason: str) -> None:
-        queue, offset, lease = item
+    async def _key_of(self, item: FailedDelivery) -> Key | None:
+        """The key that a message blocks. One that was handed out before a restart, and at which
+        nobody has looked since, does not stand in line yet."""
+        queue, offset, _ = item
         assert queue.order is not None
-        message = ParkedMessage(
-            offset, queue.order.key_of(offset), lease.attempt, reason, self._clock.now_ms()
-        )
+        if queue.order.has_turn(offset):
+            return queue.order.key_of(offset)
+        read = await self._read(queue, offset, offset + 1)
+        return self._store.decode(read.records[0]).sharding_key if read.records else None
+
+    async def _park(
+        self, subscription: Subscription, item: FailedDelivery, key: Key | None, reason: str
+    ) -> None:
+        queue, offset, lease = item
+        message = ParkedMessage(offset, key, lease.attempt, reason, self._clock.now_ms())
         state, table = queue.state, queue.leases
 
         def settled(error: CurlewError | None) -> None:
@@ -444,13 +466,11 @@ class FailedDeliveries:
                     step.table.keep_failing(offset, lease)
 
 
-def _uncounted(item: FailedDelivery) -> list[Held]:
-    """The delivery, when it is no attempt."""
+def _ended(item: FailedDelivery) -> Held:
+    """The delivery, which counts as an attempt only if its failure does."""
     queue, offset, lease = item
-    if lease.failure.is_counted:
-        return []
-    lease.attempt -= 1
-    return [(queue, offset, lease.lease_id)]
+    lease.attempt -= not lease.failure.is_counted
+    return queue, offset, lease.lease_id
 
 
 def _runs(

@@ -9,7 +9,7 @@ Invariant: memory takes a change in the turn in which its entry is appended (`jo
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from types import MappingProxyType
@@ -18,9 +18,10 @@ from typing import Final
 from app.broker.context import Context
 from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.journal import Journal
-from app.broker.leasing.subscriptions import Held, Subscription
+from app.broker.leasing.subscriptions import Held, LeasedQueue, Subscription
 from app.broker.ports import Group, Snapshot, Topic
 from app.broker.progress.consumer_state import ConsumerState
+from app.broker.progress.open_deliveries import OpenRun
 from app.broker.progress.progress_entries import (
     Bound,
     ConsumptionSet,
@@ -31,12 +32,14 @@ from app.broker.progress.progress_entries import (
     HandedOut,
     HeldTo,
     Key,
+    LeaseRun,
     Placed,
     Skipped,
     SubscriptionSet,
     Unsubscribed,
     delivered_runs,
     encode_entry,
+    lease_runs,
 )
 from app.broker.progress.queue_state import Move, QueueState
 from app.domain.consumers.consumption import Consumption
@@ -60,7 +63,9 @@ class ConsumerJournal:
 
     def __init__(self, context: Context) -> None:
         self._store = context.store
-        self._state = ConsumerState()
+        self._state = ConsumerState(context.clock.now_ms())
+        self.open = self._state.open
+        """Deliveries of before the start, until they are taken up."""
         self._journal = Journal(context.store, PROGRESS_TOPIC, self._state, context.readers)
         self._unbound: dict[tuple[str, str], Bound] = {}
         """(group, topic) → what the log has refused; written before any other entry of the pair."""
@@ -367,33 +372,57 @@ class ConsumerJournal:
         committed += [state.progress.committed for _, state, _ in moves]
         return confirmation
 
-    def hand_out(self, subscription: Subscription, leased: Sequence[Held]) -> AppendFuture:
-        """Messages were leased once more each."""
-        return self.change(self._handed_out(subscription, leased, 1), FlushMode.ASYNC)
+    def read_leases(self, leased: Callable[[Key], list[OpenRun]]) -> None:
+        """Ask this for the leases of a queue when a snapshot is written."""
+        self._state.leased = leased
+
+    def hand_out(
+        self, subscription: Subscription, leased: Sequence[Held], until_ms: int
+    ) -> AppendFuture:
+        """Messages were leased once more each, until then by the wall clock."""
+        return self.change(self._handed_out(subscription, leased, 1, until_ms), FlushMode.ASYNC)
+
+    def note_leases(
+        self, subscription: Subscription, leased: Sequence[Held], until_ms: int = 0
+    ) -> None:
+        """Leases last longer now, or (without a time) have ended. Not waited for, nor repeated when
+        the log refuses it: a restart then holds the messages as long as they were said to be."""
+        if not leased:
+            return
+        with contextlib.suppress(CurlewError):
+            self.append(self._handed_out(subscription, leased, 0, until_ms), FlushMode.ASYNC)
 
     def take_back(self, subscription: Subscription, leased: Sequence[Held]) -> AppendFuture:
         """They were handed back untouched. When the log refuses that, memory knows it still, so
         that the next entry about these messages has the right number."""
-        entry = self._handed_out(subscription, leased, -1)
+        entry = self._handed_out(subscription, leased, -1, 0)
         try:
             return self.append(entry, FlushMode.ASYNC)
         finally:
             self._state.take(entry)
 
-    def _handed_out(self, subscription: Subscription, leased: Sequence[Held], by: int) -> HandedOut:
+    def _handed_out(
+        self, subscription: Subscription, leased: Sequence[Held], by: int, until_ms: int
+    ) -> HandedOut:
         rows: list[tuple[str, int, list[Delivered]]] = []
+        leases: list[list[LeaseRun]] = []
         for queue, run in groupby(leased, itemgetter(0)):
-            offsets = [offset for _, offset, _ in run]
+            held = list(run)
+            offsets = [offset for _, offset, _ in held]
             known = queue.state.deliveries
-            first, count = offsets[0], len(offsets)
-            is_new = by == 1 and known.keys().isdisjoint(offsets)
-            if is_new and offsets == list(range(first, first + count)):
+            first, count, first_id = offsets[0], len(offsets), held[0][2]
+            is_new = by == 1 and not queue.is_retry and known.keys().isdisjoint(offsets)
+            is_run = is_new and offsets == list(range(first, first + count))
+            if is_run and held[-1][2] - first_id == count - 1:
                 runs = [(first, count, 1)]
+                leases.append([(first, count, first_id, 1)])
             else:
                 times = [(each, max(known.get(each, 0) + by, 0)) for each in offsets]
                 runs = list(delivered_runs(times))
+                if until_ms:
+                    leases.append(list(lease_runs(_attempts(queue, held))))
             rows.append((subscription.topic, queue.queue_id, runs))
-        return HandedOut(subscription.group, rows)
+        return HandedOut(subscription.group, rows, until_ms, leases if until_ms else [])
 
     def set_consumption(
         self, group: Group, topic: Topic, kind: Consumption | None, now_ms: int
@@ -517,3 +546,12 @@ class ConsumerJournal:
         if self._untold:
             self._tell_kinds_again()
         await self._journal.turn()
+
+
+def _attempts(queue: LeasedQueue, held: Iterable[Held]) -> Iterator[tuple[int, int, int]]:
+    """Offset, lease id and attempt of those that are leased still."""
+    leased = queue.leases.leased
+    for _, offset, lease_id in held:
+        lease = leased.get(offset)
+        if lease is not None and lease.lease_id == lease_id:
+            yield offset, lease_id, lease.attempt

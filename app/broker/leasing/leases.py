@@ -183,6 +183,11 @@ class LeaseTable:
         """Acks of leases up to this id may have been forgotten, because there were too many."""
 
     @property
+    def leased(self) -> Mapping[int, Lease]:
+        """Offset → lease."""
+        return self._leases
+
+    @property
     def leased_count(self) -> int:
         return len(self._leases)
 

@@ -36,6 +36,10 @@ class KeyOrder:
         """Messages that are known here."""
         return len(self._keys) + self.waiting_count
 
+    def has_turn(self, offset: int) -> bool:
+        """Whether a message is known here and has its turn."""
+        return offset in self._keys
+
     def key_of(self, offset: int) -> Key:
         """The key of a message that has its turn."""
         return self._keys[offset]

@@ -117,11 +117,27 @@ class LeasedQueue:
         else:
             self.state.ack_runs(runs)
 
+    def hold(self, leases: Mapping[int, Lease]) -> None:
+        """Messages that were handed out before a restart are so still. To be called before any is
+        fetched."""
+        for offset, lease in leases.items():
+            self.leases.restore(offset, lease)
+        if self.order is None:  # else they have to stand in line
+            while self.fetch_offset in leases or self.progress.is_acked(self.fetch_offset):
+                self.fetch_offset += 1
+
+    def is_fetched(self, offset: int) -> bool:
+        """Whether the table has a message that stands where others are not fetched yet: it was
+        handed out before a restart."""
+        if offset >= self.restored_end:
+            return False
+        return self.leases.is_parked(offset) or self.leases.state_of(offset) is not None
+
     def give_turn(self, turn: Turn) -> None:
         """It is this message's turn: it is ready, unless it was parked before a restart, and is
-        not to be delivered before the log has its release."""
+        not to be delivered before the log has its release; or it has had its turn then."""
         parked = self.state.parked.get(turn.offset)
-        if self.leases.is_parked(turn.offset):
+        if self.leases.is_parked(turn.offset) or self.is_fetched(turn.offset):
             return
         if parked is None:
             self.leases.make_ready(turn.offset, turn.earlier)

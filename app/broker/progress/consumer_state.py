@@ -4,13 +4,14 @@ One `QueueState` for each (group, topic, queue): which offsets are acked, and ho
 that is not has been handed out. The queue of retries is the topic's queue `RETRY_QUEUE_ID`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from app.broker.progress.ack_set import PackedPages
+from app.broker.progress.open_deliveries import OpenDeliveries, OpenRun
 from app.broker.progress.progress_entries import (
     Bound,
     ConsumptionSet,
@@ -62,6 +63,7 @@ class _Row(Struct, array_like=True):
     """Of a row that has no queue, one for each group and topic: how the group consumes the topic,
     and since when."""
     subscription: GroupSubscription | None = None
+    open: list[OpenRun] = []
 
 
 NO_QUEUE: Final = -1
@@ -72,7 +74,11 @@ _decode_rows: Final = msgspec.msgpack.Decoder(list[_Row]).decode
 class ConsumerState:
     """The state of all groups; a `JournaledState`. Event loop only."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_ms: int = 0) -> None:
+        """`now_ms`: by the wall clock, for leases of before that last still."""
+        self.open = OpenDeliveries(now_ms)
+        self.leased: Callable[[Key], list[OpenRun]] = lambda _key: []
+        """The leases of a queue, for snapshots; set by who has them."""
         self.queues: dict[Key, QueueState] = {}
         self.generations: dict[tuple[str, str], tuple[int, int]] = {}
         """(group, topic) → the generations of both whose work this is; without one, of a version
@@ -106,9 +112,12 @@ class ConsumerState:
         self.generations.clear()
         self.consumptions.clear()
         self.subscriptions.clear()
+        self.open.clear()
 
     def apply(self, entry: bytes) -> None:
-        self.take(decode_entry(entry))
+        change = decode_entry(entry)
+        self.take(change)
+        self.open.apply(change)
 
     def take(self, entry: Entry) -> None:
         """Make the change that an entry tells of."""
@@ -116,7 +125,7 @@ class ConsumerState:
             case Settled(group, rows):
                 for topic, queue_id, runs in rows:
                     self.get_or_make((group, topic, queue_id)).ack_runs(runs)
-            case HandedOut(group, handed):
+            case HandedOut(group, handed, _, _):
                 for topic, queue_id, deliveries in handed:
                     self._hand_out(self.get_or_make((group, topic, queue_id)), deliveries)
             case Placed(group, places) | Skipped(group, places):
@@ -192,13 +201,15 @@ class ConsumerState:
             state.progress.unpack(row.pages)
             self._hand_out(state, row.deliveries)
             state.parked |= {message.offset: message for message in row.parked}
+            self.open.add((row.group, row.topic, row.queue_id), row.open)
 
     def dump(self) -> Iterator[bytes]:
         rows: list[_Row] = []
         cost = 0
         for row in self._rows():
             rows.append(row)
-            cost += _ROW_COST + _PAGE_COST * len(row.pages) + _DELIVERY_COST * len(row.deliveries)
+            cost += _ROW_COST + _PAGE_COST * len(row.pages)
+            cost += _DELIVERY_COST * (len(row.deliveries) + 2 * len(row.open))
             if cost >= CHUNK_BYTES:
                 yield encode_entry(rows)
                 rows, cost = [], 0
@@ -219,6 +230,7 @@ class ConsumerState:
             parked = list(state.parked.values())
             pages = list(state.progress.pack())
             deliveries = list(delivered_runs(state.deliveries.items()))
+            leased = self.leased(key)
             while True:
                 yield _Row(
                     *key,
@@ -227,7 +239,9 @@ class ConsumerState:
                     deliveries[:_ROW_DELIVERIES_MAX],
                     parked,
                     self.generations.get(key[:2], (0, 0)),
+                    open=leased[:_ROW_DELIVERIES_MAX],
                 )
                 del pages[:_ROW_PAGES_MAX], deliveries[:_ROW_DELIVERIES_MAX]
-                if not pages and not deliveries:
+                del leased[:_ROW_DELIVERIES_MAX]
+                if not (pages or deliveries or leased):
                     break

@@ -20,6 +20,9 @@ Key = tuple[str, str, int]
 Delivered = tuple[int, int, int]
 """First offset, number of offsets, deliveries of each so far."""
 
+LeaseRun = tuple[int, int, int, int]
+"""First offset, number of offsets, lease id of the first (they count up), attempt of each."""
+
 
 class Settled(Struct, array_like=True, tag=1):
     """Messages are done. Rows: topic, queue id, runs of offsets."""
@@ -33,6 +36,11 @@ class HandedOut(Struct, array_like=True, tag=2):
 
     group: str
     rows: list[tuple[str, int, list[Delivered]]]
+    until_ms: int = 0
+    """When their leases end, by the wall clock; 0: they have ended, or a version that did not note
+    them wrote this."""
+    leases: list[list[LeaseRun]] = []
+    """Of each row."""
 
 
 class Placed(Struct, array_like=True, tag=3):
@@ -185,6 +193,21 @@ def offsets_of(runs: Sequence[int]) -> Iterator[int]:
         start = end + runs[index]
         end = start + runs[index + 1]
         yield from range(start, end)
+
+
+def lease_runs(leases: Iterable[tuple[int, int, int]]) -> Iterator[LeaseRun]:
+    """(offset, lease id, attempt), with neighbours of one attempt joined."""
+    first, count, lease_id, attempt = -1, 0, 0, 0
+    for offset, each_id, each_attempt in leases:
+        goes_on = offset == first + count and each_id == lease_id + count
+        if count and goes_on and each_attempt == attempt:
+            count += 1
+            continue
+        if count:
+            yield first, count, lease_id, attempt
+        first, count, lease_id, attempt = offset, 1, each_id, each_attempt
+    if count:
+        yield first, count, lease_id, attempt
 
 
 def delivered_runs(deliveries: Iterable[tuple[int, int]]) -> Iterator[Delivered]:

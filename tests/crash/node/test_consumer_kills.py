@@ -81,6 +81,11 @@ def fill(node: RunningNode) -> None:
     topic = json.dumps({"queues": 3, "flush": "async"})
     connection.request("PUT", "/v1/topics/orders", topic, JSON)
     assert connection.getresponse().read()
+    group = {"invisible": "1s", "retry_policy": {"customized": ["50ms"]}}
+    connection.request("PUT", "/v1/groups/billing", json.dumps(group), JSON)
+    response = connection.getresponse()
+    assert response.status == http.HTTPStatus.CREATED, response.read()
+    response.read()
     entries = [{"text": str(number)} for number in range(MESSAGES)]
     for start in range(0, MESSAGES, 100):
         call(connection, "/v1/topics/orders/messages:batch", {"messages": entries[start:][:100]})
@@ -122,7 +127,8 @@ def test_acks_survive_kills_and_a_locked_database(tmp_path: Path) -> None:
     try:
         connection = http.client.HTTPConnection("127.0.0.1", node.port)
         left: set[str] = set()
-        while messages := call(connection, RECEIVE, {"max_messages": 500, "wait": 1})["messages"]:
+        asked = {"max_messages": 500, "invisible": "10m", "wait": 5}  # some are held for a second
+        while messages := call(connection, RECEIVE, asked)["messages"]:
             assert isinstance(messages, list)
             left |= {message["text"] for message in messages}
         connection.close()

@@ -48,6 +48,9 @@ IDLE = BrokerConfig(
 """Services do nothing by themselves; a test runs their turns."""
 
 
+LONG_AWAY_MS = 1 << 62
+
+
 def never_gone() -> bool:
     return False
 
@@ -59,6 +62,8 @@ class World:
     clock: FakeClock = field(default_factory=FakeClock)
     limits: Limits = field(default_factory=Limits)
     config: BrokerConfig = IDLE
+    is_away_long: bool = True
+    """A start finds that the leases of before have all ended, wherever the clock stands."""
 
     def __post_init__(self) -> None:
         self.store = MemoryStore(self.clock)
@@ -69,7 +74,10 @@ class World:
         """As after a restart: the same store and metadata, nothing else kept."""
         readers = ThreadPoolExecutor(self.config.reader_threads, "broker-reader")
         context = Context(self.store, self.metadata, self.clock, self.limits, self.config, readers)
-        return Broker(context, KEYS)
+        broker = Broker(context, KEYS)
+        if self.is_away_long:
+            broker.consumer_journal.open.ended_by(LONG_AWAY_MS)
+        return broker
 
     async def restart(self) -> None:
         await self.broker.stop()

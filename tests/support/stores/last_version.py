@@ -22,8 +22,10 @@ from app.broker.delays import delay_delivery as delays
 from app.broker.delays.timer_records import waiting_part
 from app.broker.failures import failed_deliveries as retrying
 from app.broker.leasing.consumer_journal import ConsumerJournal
+from app.broker.leasing.subscriptions import Held, Subscription
 from app.broker.lifecycle import lifecycle
 from app.broker.message_copies import dead_letter
+from app.broker.progress.progress_entries import HandedOut
 from app.broker.transactions import transactions
 from app.cluster.metadata.schema.migration import downgrade
 from app.cluster.metadata.tables import settings_table
@@ -92,6 +94,19 @@ def _name_alone(name: str, _generation: int) -> str:
     return name
 
 
+_handed_out = ConsumerJournal._handed_out
+
+
+def _without_leases(
+    journal: ConsumerJournal,
+    subscription: Subscription,
+    leased: Sequence[Held],
+    by: int,
+    _until_ms: int,
+) -> HandedOut:
+    return _handed_out(journal, subscription, leased, by, 0)
+
+
 def write_as_the_last_version() -> None:
     """From now on, in this process."""
     for module, name, old in (
@@ -99,6 +114,7 @@ def write_as_the_last_version() -> None:
         (settings_table, "new_generation", _first),
         (FloorJournal, "_append", _no_floors),
         (ConsumerJournal, "bind", lambda *_: None),
+        (ConsumerJournal, "_handed_out", _without_leases),
         (checkpoints, "encode_state", _checkpoint),
         (delays, "waiting_part", _waiting_part),
         (transactions, "replace", _changed),

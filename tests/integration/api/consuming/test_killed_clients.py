@@ -300,8 +300,8 @@ def held_up(server: Served) -> Iterator[list[Callable[[], None]]]:
     progress = server.node.broker.consumer_journal
     real, confirm = progress.hand_out, list[Callable[[], None]]()
 
-    def hand_out(subscription: Subscription, leased: Sequence[Held]) -> AppendFuture:
-        real(subscription, leased)
+    def hand_out(subscription: Subscription, leased: Sequence[Held], until_ms: int) -> AppendFuture:
+        real(subscription, leased, until_ms)
         confirmation = AppendFuture()
         confirm.append(lambda: confirmation.done(None))
         return confirmation

@@ -8,6 +8,7 @@ import pytest
 from app.domain.names import FLOORS_TOPIC
 from app.store import paths
 from app.store.lifecycle.retention_policy import RetentionPolicy
+from app.store.store_status import QueueBounds
 from app.store.topics.topic_floors import TopicFloors
 from tests.support.stores.simulated_files import SimulatedFiles
 from tests.support.stores.stores import SMALL, OpenStore, open_store
@@ -44,8 +45,8 @@ def by_the_log_alone(opened: OpenStore) -> OpenStore:
     return open_store(files, CONFIG, threads=False)
 
 
-def bounds(opened: OpenStore) -> list[tuple[int, int]]:
-    return [tuple(opened.store.bounds("orders", queue_id)) for queue_id in range(2)]
+def bounds(opened: OpenStore) -> list[QueueBounds]:
+    return [opened.store.bounds("orders", queue_id) for queue_id in range(2)]
 
 
 def checkpoint(opened: OpenStore) -> None:

@@ -99,10 +99,11 @@ class Config:
     admin_key_file: Path | None = None
     """Where the first administrator's key is, or is put."""
     quota_requests_per_second: int = 0
-    """Of each principal, as the next three; 0: as many as there are."""
+    """Of each principal, as the next four; 0: as many as there are."""
     quota_bytes_in_per_second: int = 0
     quota_bytes_out_per_second: int = 0
     quota_concurrent_requests: int = 0
+    quota_connections: int = 0
     quota_topic_requests_per_second: int = 0
     """Of each topic, as the next two."""
     quota_topic_bytes_in_per_second: int = 0
@@ -369,6 +370,9 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     ),
     "quota_concurrent_requests": Setting(
         _QUOTA, "Requests of a principal at a time, polls and streams that wait too. 0: any."
+    ),
+    "quota_connections": Setting(
+        _QUOTA, "Connections of a principal at a time: those on which it asked last. 0: any."
     ),
     "quota_topic_requests_per_second": Setting(_QUOTA, "Requests a second to a topic. 0: any."),
     "quota_topic_bytes_in_per_second": Setting(

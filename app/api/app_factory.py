@@ -119,8 +119,8 @@ def _rights(broker: Broker, metadata: Metadata) -> OperationRights:
         return snapshot.topics if kind is Kind.TOPIC else snapshot.groups
 
     def is_made_by_use(kind: Kind) -> bool:
-        config = broker.config
-        return config.auto_create_topics if kind is Kind.TOPIC else config.auto_create_groups
+        by_use = broker.made_by_use
+        return by_use.topics if kind is Kind.TOPIC else by_use.groups
 
     return OperationRights(OPERATIONS, existing, is_made_by_use)
 

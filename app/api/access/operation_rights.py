@@ -166,14 +166,13 @@ class OperationRights:
                 continue
             caller.require(action, kind, name)
             granted.append(Requirement(action, kind, name))
-            is_made = kind in made and self._is_made_by_use(kind)
-            if is_made and not caller.may(Action.CREATE, kind, name):
+            if kind in made and not caller.may(Action.CREATE, kind, name):
                 must_exist.append(Requirement(Action.CREATE, kind, name))
         return _Decision(tuple(granted), tuple(must_exist), path.is_whole, path.changes)
 
     def _check_existing(self, caller: Caller, must_exist: tuple[Requirement, ...]) -> None:
-        for action, kind, name in must_exist:
-            if name not in self._existing(kind):
+        for action, kind, name in must_exist:  # whether use makes it may change at any time
+            if self._is_made_by_use(kind) and name not in self._existing(kind):
                 raise not_permitted(caller.name, action, target_of(kind, name))
 
     def require_to_make(self, standing: Standing, kind: Kind, name: str) -> None:

@@ -341,7 +341,7 @@ def render_problem(
         headers.append((b"retry-after", b"%d" % retry_after_s))
     if isinstance(error, TryAgain) and error.quota is not None:
         headers += quota_headers(error.quota)
-    if isinstance(error, errors.ShuttingDown):
+    if isinstance(error, (errors.ShuttingDown, TooManyConnections)):
         headers.append((b"connection", b"close"))
     if isinstance(error, MethodNotAllowed):
         headers.append((b"allow", error.allow.encode("ascii")))

@@ -1,4 +1,4 @@
-"""Quotas of principals and topics: requests and bytes a second, and requests at a time.
+"""Quotas of principals and topics: requests and bytes a second, requests and connections at a time.
 
 The first refusal is 429, which says when to come back, and after it the connection is not read
 until then: a client that asks again at once would be as loud as before. Bytes are counted when they
@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
-from app.api.http.request_context import WHOLE_BODY, Event, Receive, RequestContext, Send
+from app.api.http.errors import TooManyConnections
+from app.api.http.request_context import (
+    CONNECTION,
+    WHOLE_BODY,
+    ConnectionMemory,
+    Event,
+    Receive,
+    RequestContext,
+    Send,
+)
 from app.domain.errors import TooManyRequests
 from app.domain.limits import QUOTA_ROWS_MAX
 from app.domain.quotas.bucket_table import BucketTable, DebtBucket
@@ -24,6 +33,10 @@ _AT_A_TIME: Final[QuotaUnit] = "concurrent-requests"
 _CONTENT_LENGTH: Final = b"content-length"
 _TRANSFER_ENCODING: Final = b"transfer-encoding"
 _CLIENTS_HINT: Final = "send at a lower rate, or more in one request; Retry-After says when"
+
+
+class TooManyOfOne(TooManyConnections):
+    """A principal has as many connections as it may; this one ends with the answer."""
 
 
 class OverQuota(TooManyRequests):
@@ -42,6 +55,7 @@ class QuotaSettings:
     bytes_in_per_second: int = 0
     bytes_out_per_second: int = 0
     concurrent_requests: int = 0
+    connections: int = 0
     topic_requests_per_second: int = 0
     topic_bytes_in_per_second: int = 0
     topic_bytes_out_per_second: int = 0
@@ -150,6 +164,8 @@ class Quotas:
         self._now_s = now_s
         self._at_a_time_max = settings.concurrent_requests
         self._at_work: Counter[str] = Counter()
+        self._connections_max = settings.connections
+        self._connected: Counter[str] = Counter()
         self._principals = _Rates(
             "principal",
             settings.requests_per_second,
@@ -164,10 +180,13 @@ class Quotas:
         )
 
     def admit(self, exchange: RequestContext, principal: str | None, topic: str | None) -> None:
-        """Let a request in, or raise `OverQuota`. Without a name only the topic's quota counts."""
+        """Let a request in, or raise `OverQuota` or `TooManyOfOne`. Without a name only the topic's
+        quota counts."""
         now_s = self._now_s()
         size = _size_of(exchange)
         if principal is not None:
+            if self._connections_max:
+                self._note_connection(exchange.scope.get(CONNECTION), principal)
             self._refuse_more(principal)
         later: list[DebtBucket] = []
         buckets: list[DebtBucket] = []
@@ -181,6 +200,27 @@ class Quotas:
         admission = Admission(buckets, self._enter(principal), self._now_s)
         exchange.send = admission.counting(exchange.send)
         exchange.admission = admission
+
+    def _note_connection(self, connection: ConnectionMemory | None, principal: str) -> None:
+        """Count the connection as the principal's, until it ends or is another's."""
+        if connection is None or connection.principal == principal:
+            return
+        most, connected = self._connections_max, self._connected
+        if connected[principal] >= most:
+            raise TooManyOfOne(
+                f"principal {principal!r} has {most} connections open",
+                hint="keep connections open and use them again, or end some",
+                fields={"limit_connections": most},
+            )
+        connection.lost()
+        connected[principal] += 1
+
+        def leave() -> None:
+            connected[principal] -= 1
+            if connected[principal] <= 0:
+                del connected[principal]
+
+        connection.principal, connection.when_lost = principal, leave
 
     def _refuse_more(self, principal: str) -> None:
         most = self._at_a_time_max

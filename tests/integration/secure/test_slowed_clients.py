@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from app.api import gateway
 from app.api.quotas.failures import Failures
 from app.domain.limits import Limits
-from tests.support.clients.wire import RawConnection, Served, served_node
+from tests.support.clients.wire import RawConnection, Served, parse, served_node
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 
 LONG_S = 3_600.0
+HELD_S = 3.0
+"""Longer than ten answers take on a machine that does much else."""
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 WRONG = b"GET /v1/topics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer wrong\r\n\r\n"
 
@@ -65,15 +69,18 @@ async def test_it_is_read_again_when_the_time_is_over(
             assert (await gone.answer()).status == 401
 
 
-async def test_a_right_key_is_never_slowed_and_a_wrong_one_is_held(tmp_path: Path) -> None:
+async def test_a_right_key_is_never_slowed_and_a_wrong_one_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "BEGINNING_SECONDS_MAX", HELD_S)
     async with served_node(tmp_path, Limits()) as server:
         principals = server.node.metadata.principals
         key = (await principals.make_first()).text
         await principals.refresh()
         right = WRONG.replace(b"wrong", key.encode())
         failures = server.connections.failures
-        while failures.delay_s("127.0.0.1") < 1:
-            failures.note("127.0.0.1")
+        while failures.note("127.0.0.1") < HELD_S:
+            pass
         async with connected(server) as wrong, connected(server) as before:
             await wrong.say(WRONG)
             for _ in range(5):
@@ -110,3 +117,23 @@ async def test_a_quota_is_told_and_then_held(tmp_path: Path) -> None:
             await quiet.say(HEALTH)
             assert (await quiet.answer()).status == 200
             assert (await loud.answer()).status == 200, "a debt is paid"
+
+
+async def test_one_connection_too_many_of_a_principal_is_closed(tmp_path: Path) -> None:
+    async with served_node(tmp_path, Limits(), quota_connections=1) as server:
+        key = (await server.node.metadata.principals.make_first()).text
+        await server.node.metadata.principals.refresh()
+        ask = f"GET /v1/whoami HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n".encode()
+        first, second = await server.connect(), await server.connect()
+        for _ in range(2):
+            await first.say(ask)
+            assert (await first.answer()).status == 200
+        await second.say(ask)
+        refused = parse(await second.rest())
+        assert (refused.status, refused.code) == (503, "TOO_MANY_CONNECTIONS")
+        await first.aclose()
+        await until(lambda: server.connections.open_count == 0)
+        third = await server.connect()
+        await third.say(ask)
+        assert (await third.answer()).status == 200
+        await third.aclose()

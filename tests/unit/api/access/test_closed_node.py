@@ -211,3 +211,15 @@ async def test_a_closed_node_asks_and_an_open_one_does_not() -> None:
         assert (me["principal"], me["allowed"]) == (None, True)
         node.access.show()
         assert (await node.ask(None, "GET", "/v1/topics/beta-in")).status == 401
+
+
+async def test_what_use_makes_is_asked_by_the_settings_of_the_moment() -> None:
+    async with closed_node() as node:
+        by_use = node.world.broker.made_by_use
+        by_use.topics = False
+        path = "/v1/topics/unheard-of/messages"
+        assert (await node.ask("producer", "POST", path, b"x")).status == 404
+        by_use.topics = True
+        refused = await node.ask("producer", "POST", path, b"x")
+        assert (refused.status, refused.json()["action"]) == (403, "CREATE")
+        assert (await node.ask("admin", "POST", path, b"x")).status == 201

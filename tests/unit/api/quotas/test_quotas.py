@@ -6,15 +6,17 @@ import pytest
 
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.request_context import (
+    CONNECTION,
     MUTE,
     OUR_EXTENSIONS,
     WHOLE_ANSWER,
     WHOLE_BODY,
+    ConnectionMemory,
     RequestContext,
     body_too_large,
 )
 from app.api.quotas.failures import FAILURES_PER_SECOND, Failures
-from app.api.quotas.quotas import OverQuota, Quotas, QuotaSettings
+from app.api.quotas.quotas import OverQuota, Quotas, QuotaSettings, TooManyOfOne
 from app.domain.limits import FAILING_ADDRESSES_MAX, Limits
 from app.domain.quotas.bucket_table import DEBT_SECONDS_MAX
 from tests.support.clients.asgi import events_of, http_scope
@@ -46,6 +48,31 @@ class World:
         exchange = self.request(size)
         self.quotas.admit(exchange, who, topic)
         return exchange
+
+
+def test_connections_are_of_whoever_asked_last_on_them() -> None:
+    world = World(connections=2)
+
+    def ask(who: str, memory: ConnectionMemory) -> None:
+        exchange = world.request()
+        exchange.scope[CONNECTION] = memory
+        world.quotas.admit(exchange, who, None)
+
+    first, second, third = ConnectionMemory(), ConnectionMemory(), ConnectionMemory()
+    for memory in (first, second, first, second):
+        ask("ann", memory)
+    with pytest.raises(TooManyOfOne, match="2 connections"):
+        ask("ann", third)
+    ask("bob", third)
+    third.lost()
+    ask("bob", second)
+    ask("ann", ConnectionMemory())
+    with pytest.raises(TooManyOfOne):
+        ask("ann", second)
+    first.lost()
+    ask("ann", second)
+    second.lost()
+    assert world.quotas._connected == {"ann": 1}
 
 
 def test_requests_a_second_are_of_each_principal() -> None:

@@ -42,16 +42,41 @@ from typing import Final
 from starlette.applications import Starlette
 
 from app.domain.clock import Clock
+from app.web.access import audit, policies, principals
+from app.web.consuming import (
+    dead_letters,
+    group_members,
+    groups,
+    offset_reset,
+    receiving,
+    redriving,
+)
 from app.web.entrance import sign_in
 from app.web.messaging import overview, topics
+from app.web.operating import about, clients, nodes
 from app.web.serving.api import AsgiApp
 from app.web.serving.families import Family
 from app.web.serving.live import LiveStreams
+from app.web.waiting import delayed, transactions
 from app.web.web_site import Site
 
 FAMILIES: Final[Sequence[Family]] = (
     overview.family,
     topics.family,
+    groups.family,
+    group_members.family,
+    offset_reset.family,
+    receiving.family,
+    dead_letters.family,
+    redriving.family,
+    delayed.family,
+    transactions.family,
+    clients.family,
+    nodes.family,
+    about.family,
+    principals.family,
+    policies.family,
+    audit.family,
     sign_in.family,
 )
 """In the order of the navigation, where families with the same `section` stand on end."""

@@ -53,25 +53,27 @@
   };
   const dataOf = figure => {
     const start = Number(figure.dataset.start) / 1000, step = Number(figure.dataset.step) / 1000;
-    const rows = all('tbody tr', figure).map(row => all('td', row).map(cell => Number(cell.dataset.value) / step));
+    const rows = all('.data tbody tr', figure).map(row => all('td', row).map(cell => Number(cell.dataset.value) / step));
     const columns = (rows[0] ?? []).map((_, place) => rows.map(row => row[place]));
     return [rows.map((_, place) => start + place * step), ...columns];
   };
   const optionsOf = (figure, plot) => {
-    const labels = all('thead th.number', figure).map(cell => cell.textContent);
+    const labels = all('.data thead th.number', figure).map(cell => cell.textContent);
     const axis = {stroke: colour(plot, 'ink-axis'), grid: {stroke: colour(plot, 'ink-grid'), width: 1}, ticks: {show: false}, font: '11px system-ui'};
     return {
-      width: plot.clientWidth, height: 150, tzDate: ts => uPlot.tzDate(new Date(ts * 1000), 'Etc/UTC'),
+      width: plot.clientWidth, height: 170, tzDate: ts => uPlot.tzDate(new Date(ts * 1000), 'Etc/UTC'),
       cursor: {y: false, points: {size: 6}}, legend: {live: true},
       scales: {y: {range: (_, low, high) => [0, Math.max(1, high * 1.1)]}},
-      axes: [{...axis, values: [[60, '{HH}:{mm}', null, null, null, null, null, null, 1]]}, {...axis, size: 56, values: (_, ticks) => ticks.map(tick => tick.toLocaleString('en'))}],
-      series: [{value: '{HH}:{mm}:{ss}'}, ...labels.map((label, place) => ({
+      padding: [8, 8, 0, 0],
+      axes: [{...axis, size: 26, values: (_, ticks) => ticks.map(tick => new Date(tick * 1000).toISOString().slice(11, 16))}, {...axis, size: 48, values: (_, ticks) => ticks.map(tick => tick.toLocaleString('en'))}],
+      series: [{}, ...labels.map((label, place) => ({
         label, width: 1.75, stroke: colour(plot, `ink-${place + 1}`), points: {show: false},
         value: (_, value) => value == null ? '–' : `${value.toLocaleString('en', {maximumFractionDigits: 1})} ${figure.dataset.unit}`,
       }))],
     };
   };
   function draw(anew = false) {
+    for (const [plot, known] of plots) if (!plot.isConnected) { known.destroy(); plots.delete(plot); }
     for (const figure of all('[data-chart]')) {
       const plot = find('.plot', figure), known = plots.get(plot);
       if (known && !anew) { known.setData(dataOf(figure)); continue; }

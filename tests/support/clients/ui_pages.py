@@ -6,6 +6,12 @@ from typing import Any, Final
 
 import httpx
 
+from tests.support.clients.ui_consuming import (
+    CONSUMING_PAGES,
+    EMPTY_CONSUMING_PAGES,
+    fill_consuming,
+)
+
 HOSTILE: Final = "<img src=x onerror=\"document.title='broken'\">'&{{7*7}}<script>alert(1)</script>"
 """Planted wherever a client may write what it likes."""
 BIG_NUMBER: Final = "23958446825181076828"
@@ -28,13 +34,18 @@ PAGES: Final[dict[str, str]] = {
     "overview": "",
     "topics": "topics",
     "topics-none": "topics?prefix=none",
+    **CONSUMING_PAGES,
     "missing": "no-such-page",
     "sign-in": "sign-in",
 }
 """Name of the picture → path below `/ui/`, with names of `Filled.ids` in braces. All that have
 something to show."""
 
-EMPTY_PAGES: Final[dict[str, str]] = {"overview": "", "topics": "topics"}
+EMPTY_PAGES: Final[dict[str, str]] = {
+    "overview": "",
+    "topics": "topics",
+    **EMPTY_CONSUMING_PAGES,
+}
 """The same, on a node that has nothing yet."""
 
 
@@ -44,6 +55,7 @@ def fill(url: str) -> Filled:
     with httpx.Client(base_url=url, timeout=60) as client:
         _topics(client)
         _messages(client, filled)
+        filled.ids.update(fill_consuming(client, HOSTILE))
     return filled
 
 

@@ -204,6 +204,17 @@ async def test_whoami_says_which_policy_decides() -> None:
         assert (await node.ask("alpha", "GET", "/v1/whoami", query="topic=x")).status == 400
 
 
+async def test_an_administrator_asks_what_another_may() -> None:
+    async with closed_node() as node:
+        asked = "principal=alpha&action=PUB&topic="
+        may = await node.ask("admin", "GET", "/v1/whoami", query=f"{asked}alpha-x")
+        assert (may.json()["principal"], may.json()["allowed"]) == ("alpha", True)
+        not_may = await node.ask("admin", "GET", "/v1/whoami", query=f"{asked}beta-x")
+        assert not_may.json()["allowed"] is False
+        assert (await node.ask("alpha", "GET", "/v1/whoami", query="principal=beta")).status == 403
+        assert (await node.ask("alpha", "GET", "/v1/whoami", query="principal=none")).status == 403
+
+
 async def test_a_closed_node_asks_and_an_open_one_does_not() -> None:
     async with closed_node(is_closed=False) as node:
         assert (await node.ask(None, "GET", "/v1/topics/beta-in")).status == 200

@@ -1,17 +1,19 @@
 """Who the caller is, and whether it may do something, with the policy that says so."""
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import Query
 from pydantic import Field
 
-from app.api.control.dependencies import WithAccess
+from app.api.control.dependencies import WithAccess, WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.names import GroupName, ProducerName, TopicName
 from app.api.control.schemas.schemas import AnswerModel
 from app.api.operations.operation import Action
 from app.domain.access.actions import CLUSTER, Kind, Target
 from app.domain.access.caller import target_of
+from app.domain.access.evaluator import Principal
 from app.domain.errors import InvalidRequest
 
 router = OperationRouter("access")
@@ -25,7 +27,8 @@ class RuleDocument(AnswerModel):
 
 
 class WhoAmI(AnswerModel):
-    """The caller. `allowed` and `rule` answer what was asked; null without a question."""
+    """The caller, or whom it asks about. `allowed` and `rule` answer what was asked; null without a
+    question."""
 
     principal: str | None = Field(description="null: this node asks nobody for a name")
     roles: list[str] = Field(description="Its roles")
@@ -43,19 +46,31 @@ class WhoAmI(AnswerModel):
 )
 async def get_whoami(
     access: WithAccess,
+    services: WithServices,
     action: Annotated[
         Action | None, Query(description="may I? With topic, group, producer, or none: the cluster")
     ] = None,
     topic: TopicName | None = None,
     group: GroupName | None = None,
     producer: ProducerName | None = None,
+    principal: Annotated[
+        str | None, Query(description="ask about this one, as an administrator")
+    ] = None,
 ) -> WhoAmI:
-    """With `action` and at most one of topic, group and producer: whether the caller may."""
+    """With `action` and at most one of topic, group and producer: whether the caller may, or the
+    principal that an administrator names."""
     access.for_anybody()
-    caller = access.caller
-    principal = caller.principal
+    keyring = services.metadata.principals.keyring
+    name, known = access.caller.name, access.caller.principal
+    decide = access.caller.decide
+    if principal is not None:
+        access.require(Action.ADMIN, Kind.CLUSTER, "")
+        if principal not in keyring.principals:
+            await services.metadata.principals.get(principal)  # raises when there is none
+        known = keyring.principals.get(principal) or Principal(principal)
+        name, decide = principal, partial(keyring.evaluator.decide, known)
     named = {Kind.TOPIC: topic, Kind.GROUP: group, Kind.PRODUCER: producer}
-    given = {kind: name for kind, name in named.items() if name is not None}
+    given = {kind: text for kind, text in named.items() if text is not None}
     if len(given) > 1 or (given and action is None):
         raise InvalidRequest(
             "one question at a time: an action, and one of topic, group and producer",
@@ -63,15 +78,15 @@ async def get_whoami(
         )
     allowed, rule = None, None
     if action is not None:
-        targets: list[Target] = [target_of(kind, name) for kind, name in given.items()]
-        decision = caller.decide(action, targets[0] if targets else CLUSTER)
+        targets: list[Target] = [target_of(kind, text) for kind, text in given.items()]
+        decision = decide(action, targets[0] if targets else CLUSTER)
         allowed = decision.is_allowed
         if decision.policy is not None:
             rule = RuleDocument(policy=decision.policy.name, effect=str(decision.policy.effect))
     return WhoAmI(
-        principal=caller.name,
-        roles=[] if principal is None else list(principal.roles),
-        namespace="" if principal is None else principal.namespace,
+        principal=name,
+        roles=[] if known is None else list(known.roles),
+        namespace="" if known is None else known.namespace,
         allowed=allowed,
         rule=rule,
     )

@@ -75,13 +75,21 @@ class AsyncAccess(AsyncAsking):
         topic: str | None = None,
         group: str | None = None,
         producer: str | None = None,
+        principal: str | None = None,
     ) -> WhoAmI:
-        """Who the caller is, and whether it may do something."""
+        """Who the caller is, and whether it may do something; an administrator asks about another
+        `principal`."""
         return await self._ask(
             WhoAmI,
             "GET",
             "/v1/whoami",
-            params={"action": action, "topic": topic, "group": group, "producer": producer},
+            params={
+                "action": action,
+                "topic": topic,
+                "group": group,
+                "producer": producer,
+                "principal": principal,
+            },
         )
 
     async def put_policy(

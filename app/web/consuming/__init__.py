@@ -1,0 +1,1 @@
+"""Pages of those who consume: groups, their members and places, dead letters."""

@@ -1,0 +1,118 @@
+"""The list of groups, and one group: how far it is in each queue, its settings, its end."""
+
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import quote
+
+from app.web.serving.api import Json, Refused
+from app.web.serving.confirming import is_typed, not_typed
+from app.web.serving.families import LIVE_S, Family
+from app.web.serving.page import Moved, Outcome, Page
+
+family: Final = Family("groups", label="Groups", path="groups", key="g")
+
+GROUPS_PER_PAGE: Final = 25
+QUEUES_SHOWN_MAX: Final = 128
+"""Of each topic. A topic may have 1,024 queues; the JSON behind the page lists them all."""
+
+
+@family.page("/groups", live_s=LIVE_S)
+async def list_groups(page: Page) -> Outcome:
+    """Those whose names begin with `prefix`, from `page_token` on, with what waits for each."""
+    prefix, token = page.query("prefix"), page.query("page_token")
+    found = await page.get("groups", prefix=prefix, page_token=token, page_size=GROUPS_PER_PAGE)
+    rows = [(group, await lag_of(page, group["name"])) for group in found["groups"]]
+    return page.show(
+        "consuming/groups.html",
+        rows=rows,
+        next_token=found.get("next_page_token"),
+        prefix=prefix,
+        token=token,
+    )
+
+
+async def lag_of(page: Page, group: str) -> Json | None:
+    """What waits for a group; None when its reader may not know."""
+    try:
+        lag: Json = await page.act("GET", "groups", group, "lag")
+    except Refused as error:
+        if error.status in {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}:
+            return None
+        raise
+    return lag
+
+
+@family.page("/groups/{group}", live_s=LIVE_S)
+async def one_group(page: Page) -> Outcome:
+    """Its figures, a chart, and how far it is in each queue."""
+    group = page.name("group")
+    document = await page.get("groups", group)
+    lag = await page.get("groups", group, "lag")
+    stats = await page.find("groups", group, "stats", range="15m", step="15s")
+    parked = await page.find("groups", group, "parked")
+    return page.show(
+        "consuming/group.html",
+        document=document,
+        lag=lag,
+        series=None if stats is None else stats.get("series"),
+        rates=None if stats is None else stats["rates"]["1m"],
+        parked=[] if parked is None else parked["parked"],
+        kinds={each["topic"]: each["consumption"] for each in lag["subscriptions"]},
+        queues_max=QUEUES_SHOWN_MAX,
+        **group_crumbs(page, group),
+    )
+
+
+def group_crumbs(page: Page, group: str) -> Json:
+    """Where the pages of a group are."""
+    return {"crumbs": [(page.gettext("Groups"), "groups")], "group": group}
+
+
+@family.page("/groups/{group}/settings")
+async def settings(page: Page) -> Outcome:
+    """What was set, pausing, and deleting."""
+    return await _settings(page)
+
+
+async def _settings(page: Page, problem: Json | None = None) -> Outcome:
+    group = page.name("group")
+    return page.show(
+        "consuming/group_settings.html",
+        status=HTTPStatus.OK if problem is None else HTTPStatus.BAD_REQUEST,
+        document=await page.get("groups", group),
+        lag=await lag_of(page, group),
+        may_change=await page.may("UPDATE", group=group),
+        may_delete=await page.may("DELETE", group=group),
+        problem=problem,
+        **group_crumbs(page, group),
+    )
+
+
+@family.act("/groups/{group}/pause")
+async def pause(page: Page) -> Outcome:
+    """Give nothing more to it."""
+    group = page.name("group")
+    await page.act("POST", "groups", f"{group}:pause")
+    return Moved(f"groups/{_quoted(group)}/settings", page.gettext("The group is paused."))
+
+
+@family.act("/groups/{group}/resume")
+async def resume(page: Page) -> Outcome:
+    """Go on giving to it."""
+    group = page.name("group")
+    await page.act("POST", "groups", f"{group}:resume")
+    return Moved(f"groups/{_quoted(group)}/settings", page.gettext("The group goes on."))
+
+
+@family.act("/groups/{group}/delete")
+async def delete(page: Page) -> Outcome:
+    """Forget it, with its places, its retries and its dead letters."""
+    group = page.name("group")
+    if not is_typed(page, group):
+        return await _settings(page, not_typed(page, group))
+    await page.act("DELETE", "groups", group)
+    return Moved("groups", page.gettext("The group is deleted."))
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")

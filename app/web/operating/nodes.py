@@ -1,0 +1,83 @@
+"""The nodes that share the metadata, and this node: its health, its disk, its settings."""
+
+import re
+from typing import Final
+
+from app.web.serving.api import Json, Refused
+from app.web.serving.families import LIVE_S, Family
+from app.web.serving.page import Outcome, Page
+
+family: Final = Family("nodes", label="Nodes", path="nodes", key="n", section="Operation")
+
+_SILENT_MS: Final = 60_000
+"""A node writes a sign of life every 10 seconds."""
+_SAMPLE: Final = re.compile(r"(\w+)(?:\{[^}]*\})? (\S+)")
+_SHOWN: Final = frozenset(
+    {
+        *(
+            "rocketmq_storage_size",
+            "rocketmq_storage_flush_behind_bytes",
+            "curlew_http_connections",
+        ),
+        *("curlew_streams", "curlew_waiting_requests", "curlew_storage_pending_bytes"),
+        *("curlew_put_latency_sum", "curlew_put_latency_count", "rocketmq_timing_messages"),
+        *("curlew_http_refused_total", "curlew_producers", "curlew_idempotency_keys"),
+        *("curlew_store_damage_total", "rocketmq_half_messages", "rocketmq_topic_number"),
+    }
+)
+
+
+@family.page("/nodes", live_s=LIVE_S)
+async def nodes(page: Page) -> Outcome:
+    """All nodes, and what the one that answers says of itself."""
+    found = await page.get("nodes")
+    return page.show(
+        "operating/nodes.html",
+        nodes=found["nodes"],
+        silent_ms=_SILENT_MS,
+        health=await _health(page),
+        figures=await _figures(page),
+    )
+
+
+async def _health(page: Page) -> Json:
+    """What `/readyz` says, also when it is 503."""
+    try:
+        health: Json = (await page.api.ask("GET", "/readyz")).json()
+    except Refused as error:
+        return error.problem
+    return health
+
+
+async def _figures(page: Page) -> dict[str, float]:
+    """Sums of the node's metrics by name."""
+    sums = dict.fromkeys(_SHOWN, 0.0)
+    try:
+        text = (await page.api.ask("GET", "/metrics")).body.decode()
+    except Refused:
+        return {}
+    for line in text.splitlines():
+        found = _SAMPLE.fullmatch(line)
+        if found and found[1] in sums:
+            sums[found[1]] += float(found[2])
+    return sums
+
+
+@family.page("/nodes/settings")
+async def settings(page: Page) -> Outcome:
+    """What the node runs with, and where each value comes from."""
+    found = await page.get("config")
+    chosen = page.query("show") or "changed"
+    rows = [
+        each
+        for each in found["settings"]
+        if chosen == "all" or each["source"] != "default" or each["value"] != each["default"]
+    ]
+    return page.show(
+        "operating/settings.html",
+        rows=rows,
+        total=len(found["settings"]),
+        chosen=chosen,
+        limits=await page.get("limits"),
+        crumbs=[(page.gettext("Nodes"), "nodes")],
+    )

@@ -1,0 +1,1 @@
+"""Pages of what waits: delayed messages for their time, transactions for a decision."""

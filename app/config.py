@@ -4,7 +4,6 @@ Read once, checked as a whole (every problem is reported, not the first), frozen
 refused with the nearest known one: a typo must not silently mean the default.
 """
 
-import ipaddress
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -17,11 +16,25 @@ from app.domain.limits import MIB, ContradictingLimits, Limits
 from app.domain.names import nearest
 from app.domain.positions import FlushMode
 from app.runtime.secure.secret_files import UnusableSecretFile, read_secret
+from app.setting_kinds import (
+    BOOLEAN,
+    FILE,
+    QUOTA,
+    Kind,
+    address,
+    addresses,
+    choice,
+    is_loopback,
+    names,
+    number,
+    number_or_zero,
+    pairs,
+    shard_name,
+    url,
+)
 
 _PASSWORD: Final = re.compile(r"://[^/?#]*:[^/?#]*@|[?&]password=")
 """In a URL of a database."""
-_SHARD: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_URL: Final = re.compile(r"https?://[^/\s?#@]+(/[^\s?#]*)?")
 _HIDDEN: Final = "***"
 ENVIRONMENT_PREFIX: Final = "CURLEW_"
 DEFAULT_PORT: Final = 8710
@@ -31,7 +44,6 @@ FLUSH_INTERVAL_MS_MAX: Final = 60_000
 LOG_CACHE_MIB_MIN: Final = 64
 """A few steps of `cache_bound`, so that who reads at the end of the log finds all in memory."""
 LOG_CACHE_MIB_MAX: Final = 2**30
-QUOTA_MAX: Final = 2**40
 POLICY_AGE_MAX: Final = 366 * 86_400
 OIDC_LIFETIME_MAX: Final = 366 * 86_400
 
@@ -122,6 +134,12 @@ class Config:
     """Name of the node's shard. Empty: the one that its store has, or one of its own."""
     advertise_url: str = ""
     """Where clients reach the node. Empty: host and port."""
+    cluster_listen: str = ""
+    """Address and port for the other nodes. Empty: none."""
+    cluster_url: str = ""
+    """Where they reach it. Empty: made of `cluster_listen`."""
+    cluster_secret_file: Path | None = None
+    """What the nodes of the cluster share and prove to each other."""
     zone: str = ""
     """Where it stands: a rack, a room, an availability zone."""
     log_level: str = "info"
@@ -150,19 +168,7 @@ class Config:
     @property
     def is_local(self) -> bool:
         """Whether only this machine can reach the node."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
-
-
-class Kind(NamedTuple):
-    """What a setting may be: how its text is read, and the same in words."""
-
-    parse: Callable[[str], object]
-    values: str
+        return is_loopback(self.host)
 
 
 class Setting(NamedTuple):
@@ -172,101 +178,11 @@ class Setting(NamedTuple):
     meaning: str
 
 
-def _boolean(text: str) -> bool:
-    try:
-        return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[
-            text.lower()
-        ]
-    except KeyError:
-        raise ValueError("use true or false") from None
-
-
-def _number(low: int, high: int) -> Kind:
-    def parse(text: str) -> int:
-        value = int(text) if text.lstrip("-").isdigit() else low - 1
-        if not low <= value <= high:
-            raise ValueError(f"use a whole number from {low} to {high}")
-        return value
-
-    return Kind(parse, f"{low} to {high}")
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(each.strip() for each in text.split(",") if each.strip())
-    if len(set(names)) < len(names):
-        raise ValueError("each name once")
-    return names
-
-
-def _shard_name(text: str) -> str:
-    if not _SHARD.fullmatch(text):
-        raise ValueError("use 1 to 64 letters, digits, - and _")
-    return text
-
-
-def _url(text: str) -> str:
-    if not _URL.fullmatch(text):
-        raise ValueError("use http:// or https://, a host, and a port")
-    return text
-
-
-def _number_or_zero(low: int, high: int) -> Kind:
-    number = _number(low, high)
-
-    def parse(text: str) -> object:
-        try:
-            return 0 if text == "0" else number.parse(text)
-        except ValueError as error:
-            raise ValueError(f"{error}, or 0") from None
-
-    return Kind(parse, f"0, or {number.values}")
-
-
-def _choice(*choices: str, made: Callable[[str], object] = str) -> Kind:
-    def parse(text: str) -> object:
-        if text not in choices:
-            raise ValueError(f"use one of {', '.join(choices)}")
-        return made(text)
-
-    return Kind(parse, ", ".join(choices))
-
-
-def _addresses(text: str) -> tuple[str, ...]:
-    """Addresses and networks, separated by commas."""
-    found = [part.strip() for part in text.split(",") if part.strip()]
-    for each in found:
-        try:
-            ipaddress.ip_network(each)
-        except ValueError as error:
-            raise ValueError(
-                f"{error}; use addresses and networks separated by commas, for instance "
-                "127.0.0.1,10.0.0.0/8"
-            ) from None
-    return tuple(found)
-
-
-_QUOTA: Final = _number(0, QUOTA_MAX)
-_FILE: Final = Kind(Path, "a path of a file")
-
-
-def _pairs(text: str) -> object:
-    """`left=right` pairs; the last `=` divides."""
-    found = []
-    for each in filter(None, map(str.strip, text.split(","))):
-        left, separator, right = each.rpartition("=")
-        if not separator or not left or not right:
-            raise ValueError(f"{each!r} is no pair; write name=value, separated by commas")
-        found.append((left, right))
-    return tuple(found)
-
-
-_BOOLEAN: Final = Kind(_boolean, "true, false")
-
 _DATABASE_URL: Final = "database_url"
 _DATABASE_URL_FILE: Final = "database_url_file"
 SETTINGS: Final[Mapping[str, Setting]] = {
     "host": Setting(Kind(str, "a name or an address"), "Address to listen on."),
-    "port": Setting(_number(0, 65_535), "Port to listen on. 0: a free one."),
+    "port": Setting(number(0, 65_535), "Port to listen on. 0: a free one."),
     "data_dir": Setting(
         Kind(Path, "a path"), "Directory of the log and, with SQLite, of the metadata."
     ),
@@ -275,75 +191,75 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         "Metadata database. Empty: the file metadata.db in the data directory.",
     ),
     "database_url_file": Setting(
-        _FILE, "The file that holds the URL, in place of `database_url`; for a URL with a password."
+        FILE, "The file that holds the URL, in place of `database_url`; for a URL with a password."
     ),
     "flush": Setting(
-        _choice("sync", "async", made=FlushMode),
+        choice("sync", "async", made=FlushMode),
         "Flush mode of topics that name none. sync: a send is answered when its data is on the "
         "medium; async: when it is in the log.",
     ),
     "flush_interval_ms": Setting(
-        _number(FLUSH_INTERVAL_MS_MIN, FLUSH_INTERVAL_MS_MAX),
+        number(FLUSH_INTERVAL_MS_MIN, FLUSH_INTERVAL_MS_MAX),
         "Milliseconds between two syncs of messages that nobody waits for: what a power loss may "
         "cost topics with async flush.",
     ),
     "segment_mib": Setting(
-        _number(SEGMENT_MIB_MIN, 4_096),
+        number(SEGMENT_MIB_MIN, 4_096),
         "Size of a segment of the commit log in MiB. Fixed at the first start.",
     ),
     "log_cache_mib": Setting(
-        _number_or_zero(LOG_CACHE_MIB_MIN, LOG_CACHE_MIB_MAX),
+        number_or_zero(LOG_CACHE_MIB_MIN, LOG_CACHE_MIB_MAX),
         "Newest MiB of the log to keep in memory, and up to as many older ones that are read again "
         "and again. 0: as many as the kernel keeps. Unset: 0, but 1/16 of the memory where the "
         "machine gives free memory back to its host.",
     ),
     "store_time_from_clock": Setting(
-        _BOOLEAN,
+        BOOLEAN,
         "Begin store times anew at the node's clock, after a wrong jump of it that is set right: "
         "`CLOCK_BEHIND`. For one start.",
     ),
     "auto_create_topics": Setting(
-        _BOOLEAN, "A first send makes the topic. `curlew dev` sets it to true."
+        BOOLEAN, "A first send makes the topic. `curlew dev` sets it to true."
     ),
     "auto_create_groups": Setting(
-        _BOOLEAN, "A receive, stream, commit or heartbeat makes the group that it names."
+        BOOLEAN, "A receive, stream, commit or heartbeat makes the group that it names."
     ),
     "insecure_anonymous": Setting(
-        _BOOLEAN, "Serve other machines without authentication: everybody there is an operator."
+        BOOLEAN, "Serve other machines without authentication: everybody there is an operator."
     ),
     "auth": Setting(
-        _choice("auto", "required", made=AuthMode),
+        choice("auto", "required", made=AuthMode),
         "Who needs an API key. auto: everybody, once the first was made (`curlew init`); required: "
         "everybody from the start, for nodes behind a proxy, a tunnel or a sidecar.",
     ),
     "policy_age_max": Setting(
-        _number(0, POLICY_AGE_MAX),
+        number(0, POLICY_AGE_MAX),
         "Seconds that a node with keys goes on to serve when it cannot ask the metadata database "
         "for revoked keys and changed policies; then it answers 503. 0: as long as it takes.",
     ),
     "plaintext": Setting(
-        _BOOLEAN, "Serve other machines, with keys, over plain HTTP: TLS ends before this node."
+        BOOLEAN, "Serve other machines, with keys, over plain HTTP: TLS ends before this node."
     ),
     "tls_cert_file": Setting(
-        _FILE,
+        FILE,
         "Certificate for HTTPS, with those between it and its authority; read again when replaced.",
     ),
-    "tls_key_file": Setting(_FILE, "Its private key, which nobody but the node's user may read."),
+    "tls_key_file": Setting(FILE, "Its private key, which nobody but the node's user may read."),
     "tls_client_ca_file": Setting(
-        _FILE, "Authorities whose clients may show a certificate where they send no key."
+        FILE, "Authorities whose clients may show a certificate where they send no key."
     ),
     "tls_client_principals": Setting(
-        Kind(_pairs, "DNS:name=principal, URI:name=principal, …"),
+        Kind(pairs, "DNS:name=principal, URI:name=principal, …"),
         "Exact names in clients' certificates, and the principals that they are.",
     ),
     "oidc_issuer": Setting(Kind(str, "an address"), "Issuer whose JSON Web Tokens are taken."),
     "oidc_audience": Setting(Kind(str, "a name"), "Audience that a token has to be for."),
     "oidc_jwks_file": Setting(
-        _FILE, "Public keys of the issuer (JWKS); read again when replaced. No key is fetched."
+        FILE, "Public keys of the issuer (JWKS); read again when replaced. No key is fetched."
     ),
     "oidc_roles_claim": Setting(Kind(str, "a name"), "Claim of a token that holds roles."),
     "oidc_roles": Setting(
-        Kind(_pairs, "value=role, value=role, …"),
+        Kind(pairs, "value=role, value=role, …"),
         "Values of that claim, and the roles that they are here. Other values give no role.",
     ),
     "oidc_lifetime_max": Setting(
@@ -352,61 +268,75 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         "refused, since no token can be revoked by itself. 0: any.",
     ),
     "secret_key_file": Setting(
-        _FILE,
+        FILE,
         "Secret of all nodes of a cluster, 32 bytes or more: it signs the audit. Keep a copy, and "
         "not in the data directory.",
     ),
     "admin_key_file": Setting(
-        _FILE,
+        FILE,
         "API key of the first administrator. A start makes both where there is no administrator: "
         "with the key that the file holds, or with a new one that it writes there.",
     ),
-    "quota_requests_per_second": Setting(_QUOTA, "Requests a second of a principal. 0: any."),
+    "quota_requests_per_second": Setting(QUOTA, "Requests a second of a principal. 0: any."),
     "quota_bytes_in_per_second": Setting(
-        _QUOTA, "Bytes of requests' bodies a second of a principal. 0: any."
+        QUOTA, "Bytes of requests' bodies a second of a principal. 0: any."
     ),
     "quota_bytes_out_per_second": Setting(
-        _QUOTA, "Bytes of answers' bodies a second of a principal. 0: any."
+        QUOTA, "Bytes of answers' bodies a second of a principal. 0: any."
     ),
     "quota_concurrent_requests": Setting(
-        _QUOTA, "Requests of a principal at a time, polls and streams that wait too. 0: any."
+        QUOTA, "Requests of a principal at a time, polls and streams that wait too. 0: any."
     ),
     "quota_connections": Setting(
-        _QUOTA, "Connections of a principal at a time: those on which it asked last. 0: any."
+        QUOTA, "Connections of a principal at a time: those on which it asked last. 0: any."
     ),
-    "quota_topic_requests_per_second": Setting(_QUOTA, "Requests a second to a topic. 0: any."),
+    "quota_topic_requests_per_second": Setting(QUOTA, "Requests a second to a topic. 0: any."),
     "quota_topic_bytes_in_per_second": Setting(
-        _QUOTA, "Bytes of requests' bodies a second to a topic. 0: any."
+        QUOTA, "Bytes of requests' bodies a second to a topic. 0: any."
     ),
     "quota_topic_bytes_out_per_second": Setting(
-        _QUOTA, "Bytes of answers' bodies a second from a topic. 0: any."
+        QUOTA, "Bytes of answers' bodies a second from a topic. 0: any."
     ),
     "trusted_proxies": Setting(
-        Kind(_addresses, "addresses and networks, separated by commas"),
+        Kind(addresses, "addresses and networks, separated by commas"),
         "Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.",
     ),
-    "access_log": Setting(_BOOLEAN, "Log every request as one line of JSON."),
+    "access_log": Setting(BOOLEAN, "Log every request as one line of JSON."),
     "hooks": Setting(
-        Kind(_names, "names of entry points, with commas"),
+        Kind(names, "names of entry points, with commas"),
         "Plug-ins that are asked about sends, and told of sends and settles.",
     ),
     "otel_traces": Setting(
-        _BOOLEAN, "Make OpenTelemetry's spans of sends, receives and settles; OTEL_* says where to."
+        BOOLEAN, "Make OpenTelemetry's spans of sends, receives and settles; OTEL_* says where to."
     ),
-    "trace_hours": Setting(_number(1, 24 * 365), "Hours that the trails of messages are kept."),
-    "audit_days": Setting(_number(1, 36_500), "Days that entries of the audit are kept."),
+    "trace_hours": Setting(number(1, 24 * 365), "Hours that the trails of messages are kept."),
+    "audit_days": Setting(number(1, 36_500), "Days that entries of the audit are kept."),
     "shard": Setting(
-        Kind(_shard_name, "letters, digits, - and _"),
+        Kind(shard_name, "letters, digits, - and _"),
         "Name of the shard that the node's store is: the log of one node, which has its part of the"
         " queues. Fixed at the first start. Unset: the store's id.",
     ),
     "advertise_url": Setting(
-        Kind(_url, "http://host:port"),
+        Kind(url, "http://host:port"),
         "Where clients reach the node; routes name it. Unset: made of host and port.",
+    ),
+    "cluster_listen": Setting(
+        Kind(address, "host:port"),
+        "Where the node listens for the other nodes of the cluster, with `cluster_secret_file`."
+        " Unset: clients have to ask the node that leads a shard themselves.",
+    ),
+    "cluster_url": Setting(
+        Kind(url, "http://host:port"),
+        "Where the other nodes reach `cluster_listen`. Unset: at that address.",
+    ),
+    "cluster_secret_file": Setting(
+        FILE,
+        "Secret of all nodes of a cluster, 32 bytes or more, by which they know each other: whoever"
+        " has it may do everything. `openssl rand -hex 32` makes one.",
     ),
     "zone": Setting(Kind(str, "a name"), "Where the node stands: a rack, a room, a zone."),
     "log_level": Setting(
-        _choice("debug", "info", "warning", "error"), "Lowest level that is logged, to stderr."
+        choice("debug", "info", "warning", "error"), "Lowest level that is logged, to stderr."
     ),
 }
 """Every setting but the limits."""
@@ -418,7 +348,7 @@ LIMITS_TABLE: Final = "limits"
 LIMIT_PREFIX: Final = "limit_"
 LIMIT_MAX: Final = 2**62
 _LIMIT_PARSERS: Final = {
-    LIMIT_PREFIX + item.name: _number(1, LIMIT_MAX).parse for item in fields(Limits)
+    LIMIT_PREFIX + item.name: number(1, LIMIT_MAX).parse for item in fields(Limits)
 }
 _ALL_PARSERS: Final[Mapping[str, Callable[[str], object]]] = {**_PARSERS, **_LIMIT_PARSERS}
 
@@ -497,6 +427,7 @@ def _contradictions(config: Config) -> Iterator[str]:
     of_tokens = (config.oidc_issuer, config.oidc_audience, config.oidc_jwks_file)
     if any(of_tokens) and not all(of_tokens):
         yield "oidc_issuer, oidc_audience and oidc_jwks_file go together: give all three, or none"
+    yield from _of_the_cluster(config)
     if (config.tls_cert_file is None) != (config.tls_key_file is None):
         yield "tls_cert_file and tls_key_file go together: give both, or none"
     elif config.tls_client_principals and config.tls_client_ca_file is None:
@@ -515,6 +446,21 @@ def _contradictions(config: Config) -> Iterator[str]:
             "--insecure-anonymous (CURLEW_INSECURE_ANONYMOUS=true). For this machine alone, "
             "use 127.0.0.1."
         )
+
+
+def _of_the_cluster(config: Config) -> Iterator[str]:
+    if bool(config.cluster_listen) != (config.cluster_secret_file is not None):
+        yield "cluster_listen and cluster_secret_file go together: give both, or none"
+    elif config.cluster_url and not config.cluster_listen:
+        yield "cluster_url needs cluster_listen: where the node listens for other nodes"
+    elif config.cluster_listen and not (config.plaintext or config.insecure_anonymous):
+        host = config.cluster_listen.rpartition(":")[0].strip("[]")
+        if not is_loopback(host):
+            yield (
+                f"cluster_listen = {config.cluster_listen!r} can be reached by other machines, and"
+                " requests go there in clear: say --plaintext where the network between the nodes"
+                " is yours alone (a private network, WireGuard, a service mesh)"
+            )
 
 
 def _limits(given: Mapping[str, int], problems: list[str]) -> Limits:

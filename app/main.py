@@ -15,7 +15,10 @@ from typing_extensions import override
 
 from app.api import Credentials, build_api
 from app.api.quotas.quotas import Quotas, QuotaSettings
+from app.api.relay.peers import Peers
+from app.api.relay.relay import Relay
 from app.api.server import Connections, TlsListener, guarded
+from app.api.server.cluster_listener import ClusterApp, ClusterListener, PolicyRefresh
 from app.config import Config
 from app.node import Node
 from app.web import LiveStreams, build_web
@@ -36,10 +39,13 @@ class PortInUse(Exception):
 
 
 def create_app(
-    node: Node, connections: Connections | None = None, live: LiveStreams | None = None
+    node: Node,
+    connections: Connections | None = None,
+    live: LiveStreams | None = None,
+    relay: Relay | None = None,
 ) -> ASGIApp:
-    """The whole HTTP face of a node; `connections` are those of the server, for its metrics, and
-    `live` are pages that stay open, which it ends."""
+    """The whole HTTP face of a node; `connections` are those of the server, for its metrics,
+    `live` are pages that stay open, which it ends, and `relay` carries requests to other nodes."""
 
     async def ask_itself(scope: Scope, receive: Receive, send: Send) -> None:
         await gateway(scope, receive, send)
@@ -64,6 +70,7 @@ def create_app(
         quotas=quotas_of(node),
         tracer=None if node.spans is None else node.spans.tracer,
         failures=None if connections is None else connections.failures,
+        relay=relay,
     )
 
     def follow(config: Config) -> None:
@@ -80,20 +87,44 @@ def quotas_of(node: Node) -> Quotas | None:
     return None if settings == QuotaSettings() else Quotas(settings, node.clock.monotonic_s)
 
 
+def relay_of(node: Node) -> Relay:
+    """What carries requests to the nodes of other shards."""
+    secret = node.secret
+    peers = None if secret is None else Peers(secret, node.clock.monotonic_s)
+    principals = node.metadata.principals
+    return Relay(node.metadata, lambda: principals.keyring.version, node.limits, peers)
+
+
+def _cluster_listener(node: Node, app: ASGIApp) -> ClusterListener | None:
+    if node.secret is None:
+        return None
+    principals = node.metadata.principals
+    policies = PolicyRefresh(lambda: principals.keyring.version, principals.refresh)
+    host, _, port = node.config.cluster_listen.rpartition(":")
+    listener = _listen(host.strip("[]"), int(port), "--cluster-listen")
+    return ClusterListener(
+        listener, node.secret, ClusterApp(app, node.metadata, policies), node.limits
+    )
+
+
 def bind(config: Config) -> socket.socket:
     """A listening socket: clients may connect from now on. Raises `PortInUse`."""
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    return _listen(config.host, config.port, "--port")
+
+
+def _listen(host: str, port: int, setting: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((config.host, config.port))
+        listener.bind((host, port))
         _send_without_pacing(listener)
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise PortInUse(
-            f"{config.host}:{config.port} cannot be used: {error.strerror}; "
-            "stop the program that listens there, or choose another port with --port"
+            f"{host}:{port} cannot be used: {error.strerror}; "
+            f"stop the program that listens there, or choose another port with {setting}"
         ) from error
     return listener
 
@@ -119,9 +150,12 @@ class NodeServer(uvicorn.Server):
         self._node = node
         self.open_connections = Connections(node.limits)
         self._live = LiveStreams()
+        self.relay = relay_of(node)
+        app = create_app(node, self.open_connections, self._live, self.relay)
+        self._cluster = _cluster_listener(node, app)
         super().__init__(
             uvicorn.Config(
-                create_app(node, self.open_connections, self._live),
+                app,
                 lifespan="off",
                 loop="uvloop",
                 http=guarded(self.open_connections),
@@ -169,6 +203,8 @@ class NodeServer(uvicorn.Server):
 
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._cluster is not None:
+            await self._cluster.start()
         tls = self._node.tls
         if tls is None:
             await super().startup(sockets)
@@ -198,3 +234,6 @@ class NodeServer(uvicorn.Server):
         await self._node.drain()
         await self._let_connections_end()
         await super().shutdown(sockets)
+        self.relay.close()
+        if self._cluster is not None:
+            await self._cluster.close()

@@ -44,6 +44,7 @@ from app.runtime.private_files import (
     make_private_directory,
     narrow,
 )
+from app.runtime.secure.cluster_secret import ClusterSecret
 from app.runtime.secure.secret_key import SecretKey
 from app.runtime.secure.tls_files import TlsFiles
 from app.runtime.secure.tokens import TokenSettings, TokenVerifier
@@ -124,6 +125,8 @@ class Node:
         """OpenTelemetry's; None: off."""
         """None: plain HTTP."""
         self.node_id = store.store_id.hex()
+        self.secret: ClusterSecret | None = None
+        """None: the node listens for no others."""
         self._stack = stack
         self._disk_was_low = False
         self._flushing = Service("flush", config.flush_interval_ms / 1_000, self._flush)
@@ -146,6 +149,7 @@ class Node:
         tls = TlsFiles.of(config.tls_cert_file, config.tls_key_file, config.tls_client_ca_file)
         tokens = _tokens_of(config, clock)
         secret_key = SecretKey.of(config.secret_key_file)
+        secret = ClusterSecret.of(config.cluster_secret_file)
         hooks = _hooks_of(config)
         async with AsyncExitStack() as stack:
             # Before the store, which is made where there is none: no metadata, no store.
@@ -180,7 +184,7 @@ class Node:
             metadata.principals.age.max_s = config.policy_age_max
             broker.health.policy_age = metadata.principals.age
             node.running.listen(node._follow)
-            node.tls, node.tokens = tls, tokens
+            node.tls, node.tokens, node.secret = tls, tokens, secret
             node.spans = _spans_of(config, store.store_id.hex())
             if node.spans is not None:
                 stack.push_async_callback(asyncio.to_thread, node.spans.close)
@@ -392,6 +396,7 @@ class Node:
                 now_ms,
                 shard=self.metadata.shard,
                 advertise_url=advertised_url(config),
+                cluster_url=_cluster_url(config),
                 zone=config.zone,
                 version=program_version(),
             )
@@ -415,6 +420,13 @@ def _claim_of(config: Config, store_id: bytes) -> Claim:
         f"{socket.gethostname()}:{config.data_dir.absolute()}",
         secrets.token_bytes(16),
     )
+
+
+def _cluster_url(config: Config) -> str:
+    """Where other nodes reach it; empty: nowhere."""
+    if config.cluster_url or not config.cluster_listen:
+        return config.cluster_url.rstrip("/")
+    return f"http://{config.cluster_listen}"
 
 
 def advertised_url(config: Config) -> str:

@@ -33,6 +33,7 @@ from app.api.http.request_context import CONTEXT_KEY, RequestContext
 from app.api.ports import Configuration, Metadata
 from app.api.quotas.failures import Failures
 from app.api.quotas.quotas import Quotas
+from app.api.relay.relay import Relay
 from app.api.telemetry.callers import note_send_failed
 from app.api.telemetry.metrics import ConnectionCounts
 from app.api.telemetry.request_metrics import RequestMetrics
@@ -61,6 +62,7 @@ def build_api(
     quotas: Quotas | None = None,
     failures: Failures | None = None,
     audit: AuditLog | None = None,
+    relay: Relay | None = None,
     tracer: "Tracer | None" = None,
 ) -> Gateway:
     """The ASGI application.
@@ -86,7 +88,16 @@ def build_api(
     owners = ClientOwners(clock, limits)
     control_plane = build_control_plane(
         Services(
-            broker, metadata, limits, traffic, connections, pressure, configuration, rights, owners
+            broker,
+            metadata,
+            limits,
+            traffic,
+            connections,
+            pressure,
+            configuration,
+            rights,
+            owners,
+            relay,
         )
     )
     control_plane.router.routes += _documentation_routes()
@@ -110,6 +121,7 @@ def build_api(
         open_paths=[operation.path for operation in OPERATIONS if operation.is_open],
         send_failed=send_failed,
         namespaces=lambda: metadata.snapshot.namespaces,
+        relay=relay,
     )
 
 

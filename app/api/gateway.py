@@ -27,6 +27,7 @@ from typing import Final
 
 from app.api.access.credentials import AUTHORIZATION, Credentials
 from app.api.access.operation_rights import OperationRights
+from app.api.aims.aim import HERE
 from app.api.bodies.packing import pack_json
 from app.api.dataplane.router import Handler, Router
 from app.api.formats.mq_headers import (
@@ -75,13 +76,15 @@ from app.api.naming.request_namespace import (
 from app.api.operations.operation import Operation
 from app.api.quotas.failures import BEGINNING_SECONDS_MAX, Failures
 from app.api.quotas.quotas import OverQuota, Quotas
+from app.api.relay.envelope import RELAYED, Envelope
+from app.api.relay.relay import RAW_QUERY, Relay
 from app.api.telemetry.access_log import log_access
 from app.api.telemetry.callers import address_of
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.domain.access.audit import ACTOR, Actor, AuditLog, Denial
 from app.domain.access.caller import STRANGER
 from app.domain.access.refusals import NotPermitted, Unauthorized
-from app.domain.errors import CurlewError, InternalError
+from app.domain.errors import CurlewError, InternalError, InvalidRequest
 from app.domain.limits import Limits
 from app.domain.names import stored_name
 from app.runtime.direct import in_task
@@ -97,6 +100,7 @@ _GIVEN_ONCE: Final = frozenset(
 )
 _OWN_ID: Final = "curlew.own_request_id"
 """In the scope of a request that has the client's id: ours, for the audit."""
+FORWARD: Final = b"mq-forward"
 _READING: Final = frozenset({"GET", "HEAD"})
 _TO_THE_PAGES: Final = frozenset({"/", PAGES.rstrip("/")})
 """Redirects to the pages, which ask for a key themselves."""
@@ -126,12 +130,14 @@ class Gateway:
         open_paths: Collection[str] = (),
         send_failed: Callable[[RequestContext, str, str], None] | None = None,
         namespaces: Callable[[], Container[str]] = tuple,
+        relay: Relay | None = None,
     ) -> None:
         """`send_failed` is told of each refused or failed send: its topic and its code; `audit` of
         each request that the caller may not have. `namespaces` gives those that there are, beside
         the default one. A gateway with `credentials` has `rights`."""
         self._namespaces = namespaces
         self._send_failed = send_failed
+        self._relay = relay
         self._rights = rights
         self._audit = audit
         self._router = router
@@ -174,6 +180,7 @@ class Gateway:
             if not operation.is_direct:
                 await in_task()
             handler = self._checked(exchange, operation, handler, names)
+            handler = self._carried_or(operation, handler)
             await handler(exchange, *names)
         except CurlewError as error:
             self._note_denial(exchange, error)
@@ -192,6 +199,28 @@ class Gateway:
             self._traffic.answered(operation_id, exchange.status, seconds)
             if self.logs_access:
                 log_access(exchange, operation_id, seconds)
+
+    def _carried_or(self, operation: Operation, handler: Handler) -> Handler:
+        """The handler; before it, where there are other shards, the node that leads the one that
+        the request is aimed at."""
+        relay = self._relay
+        if operation.aim is None or relay is None or not relay.places.are_several:
+            return handler
+
+        async def carry(exchange: RequestContext, *names: str) -> None:
+            stored: tuple[str, ...] = names
+            if exchange.namespace:
+                await in_task()  # whose context has the namespace
+                with within(exchange.namespace):
+                    stored = operation.stored_names(names)
+            aimed = relay.aimed_at(exchange, operation, stored)
+            if aimed is not HERE:
+                await in_task()
+                if await relay.carry(exchange, operation, stored, aimed):
+                    return
+            await handler(exchange, *names)
+
+        return carry
 
     async def _slow_down(self, exchange: RequestContext, error: CurlewError) -> None:
         """Let the connection of who asks too much, or shows what is no credential, be silent."""
@@ -238,7 +267,7 @@ class Gateway:
             self._rights.require(exchange, operation, stored)
             if exchange.namespace:
                 check_known(exchange.namespace, self._namespaces)
-        if self._quotas is not None:
+        if self._quotas is not None and RELAYED not in exchange.scope:
             is_topic = operation.names[0] == "topic"
             topic = stored_name(exchange.namespace, names[0]) if is_topic else None
             self._quotas.admit(exchange, caller.name, topic)
@@ -256,7 +285,7 @@ class Gateway:
         self._resolve_namespace(exchange)
         if exchange.caller.namespace:
             _bind(exchange, exchange.caller.namespace)
-        if self._quotas is not None:
+        if self._quotas is not None and RELAYED not in scope:
             self._quotas.admit(exchange, exchange.caller.name, None)
         if self._pressure.is_clogged and _reads(scope):
             self._pressure.refuse_reads()
@@ -291,6 +320,9 @@ class Gateway:
         if len(exchange.headers) != len(exchange.scope["headers"]):
             _refuse_repeated(exchange.scope["headers"])
         credentials = self._credentials
+        if RELAYED in exchange.scope:
+            self._take_from_other_node(exchange)
+            return
         if credentials is not None and credentials.source.keyring.is_closed:
             self._authenticate(exchange, credentials)
         else:
@@ -301,6 +333,17 @@ class Gateway:
         if SITE in exchange.headers:
             check_site(exchange.scope, exchange.headers)
 
+    def _take_from_other_node(self, exchange: RequestContext) -> None:
+        """The other node has asked who it is, and has decided; this one decides as well."""
+        credentials = self._credentials
+        if credentials is None:
+            return
+        envelope: Envelope = exchange.scope[RELAYED]
+        exchange.is_decided = not credentials.source.keyring.is_closed
+        exchange.caller = credentials.of_other_node(
+            envelope.principal, envelope.roles, envelope.ends_ms
+        )
+
     def _resolve_namespace(self, exchange: RequestContext) -> None:
         """Keep the namespace that the request names, and take its name out of the request."""
         if not names_one(exchange.mq_headers, exchange.query):
@@ -309,6 +352,7 @@ class Gateway:
         known = self._namespaces() if exchange.caller.name is None else EVERY
         found = namespace_of_request(exchange.mq_headers, exchange.query, known)
         exchange.namespace, exchange.mq_headers = found.namespace, found.mq_headers
+        exchange.scope[RAW_QUERY] = exchange.query
         exchange.scope["query_string"] = found.query
 
     def _authenticate(self, exchange: RequestContext, credentials: Credentials) -> None:
@@ -350,7 +394,11 @@ class Gateway:
 
     @staticmethod
     def _note_mq_header(exchange: RequestContext, name: bytes, value: bytes) -> None:
-        if name != REQUEST_ID:
+        if name == FORWARD:
+            if value not in (b"yes", b"no"):
+                raise InvalidRequest("MQ-Forward is yes or no", fields={"parameter": "MQ-Forward"})
+            exchange.forward = value
+        elif name != REQUEST_ID:
             exchange.mq_headers.append((name, value))
         elif _SANE_REQUEST_ID.fullmatch(value):
             exchange.scope.setdefault(_OWN_ID, exchange.request_id)

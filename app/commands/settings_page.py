@@ -175,6 +175,7 @@ _FIXED: Final = {
     "namespace_chars_max": "Characters of the name of a namespace; with `%` and a name in it, as "
     "many as a name.",
     "namespaces_max": "Namespaces of the cluster.",
+    "relay_connections_max": "Requests that one node carries to another one at a time.",
     "shards_max": "Shards of the cluster: stores that its nodes have.",
     "nodes_kept_max": "Nodes that ever registered. Those not seen for longest are forgotten.",
     "max_poll_interval_ms_min": "The shortest time within which a member promises to poll again.",

@@ -169,6 +169,9 @@ HOOK_EVENTS_PENDING_MAX = 10_000
 HOOK_REASON_CHARS_MAX = 500
 """Of why a hook refuses a send; more is cut."""
 
+RELAY_CONNECTIONS_MAX = 1_024
+"""Requests that one node carries to another one at a time."""
+
 SHARDS_MAX = 256
 """Shards of a cluster."""
 
@@ -182,6 +185,7 @@ FIXED_LIMITS: Final[Mapping[str, int]] = {
     "namespace_chars_max": NAMESPACE_CHARS_MAX,
     "namespaces_max": NAMESPACES_MAX,
     "nodes_kept_max": NODES_KEPT_MAX,
+    "relay_connections_max": RELAY_CONNECTIONS_MAX,
     "shards_max": SHARDS_MAX,
     "topic_rate_max": TOPIC_RATE_MAX,
     "hook_budget_ms_max": HOOK_BUDGET_MS_MAX,

@@ -28,6 +28,7 @@ AUTHORIZATION: Final = b"authorization"
 _BEARER: Final = b"Bearer "
 _TOKEN: Final = b"eyJ"
 """How the base64 of a JSON object begins."""
+_NEVER_MS: Final = TimestampMs(1 << 62)
 _HEADER_BYTES_MAX: Final = 1_024
 """Ten times a key; what is longer is neither decoded nor hashed."""
 
@@ -62,6 +63,9 @@ class Credentials:
         """Of keys that were shown since the keyring changed, by digest: no more than there are."""
         self._shown: dict[Hashable, Shown] = {}
         """Of tokens and certificates, likewise, at most `TOKENS_REMEMBERED_MAX`."""
+        self._relayed_keyring: Keyring | None = None
+        self._relayed: dict[str, Caller] = {}
+        """Principals that asked other nodes since the keyring changed."""
 
     def check(
         self,
@@ -120,6 +124,30 @@ class Credentials:
             self._holders = {}
             self._shown = {}
         return keyring
+
+    def of_other_node(
+        self, name: str | None, roles: tuple[str, ...] | None, ends_ms: int | None
+    ) -> Caller:
+        """Who asked another node, which has checked what was shown. Raises `Unauthorized`."""
+        keyring = self.source.keyring
+        if name is None:
+            if keyring.is_closed:
+                raise Unauthorized("this node is closed, and another node asks for nobody")
+            return self.anybody
+        self._refuse_late()
+        if roles is None:
+            principal = keyring.principals.get(name)
+            if principal is None or principal.is_disabled:
+                raise Unauthorized("the principal that asked another node is not known here")
+        if ends_ms is not None:
+            return Shown(self.source, name, roles, TimestampMs(ends_ms), self.clock.now_ms)
+        if keyring is not self._relayed_keyring:
+            self._relayed_keyring, self._relayed = keyring, {}
+        found = self._relayed.get(name)
+        if found is None:
+            found = Shown(self.source, name, roles, _NEVER_MS, self.clock.now_ms)
+            self._relayed[name] = found
+        return found
 
     def _refuse_late(self) -> None:
         """Raise `PolicyTooOld` when nobody is to be served by what is known."""

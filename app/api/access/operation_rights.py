@@ -137,6 +137,10 @@ class OperationRights:
         decided[key] = found
         self._remembered += 1
 
+    def operation(self, operation_id: str) -> Operation:
+        """The operation of that id."""
+        return self._by_id[operation_id]
+
     def require_by_id(
         self, standing: Standing, operation_id: str, in_path: Mapping[str, str]
     ) -> None:

@@ -28,6 +28,7 @@ from app.api.http.request_context import (
 )
 from app.api.naming.request_namespace import check_known
 from app.api.ports import Configuration, Metadata
+from app.api.relay.relay import Relay
 from app.api.telemetry.metrics import ConnectionCounts
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
@@ -60,6 +61,8 @@ class Services:
     rights: OperationRights | None = None
     """None: this application can be described, not called."""
     owners: ClientOwners | None = None
+    relay: Relay | None = None
+    """Carries requests to other nodes."""
 
     def to_make(self, access: Standing, kind: Kind, name: str) -> None:
         """Raise `NotPermitted` when naming it makes it, and the caller may not make it."""

@@ -9,6 +9,8 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from typing_extensions import override
 
+from app.api.aims.aim import Aim
+from app.api.control.carried import carried
 from app.api.control.log_changes import audited
 from app.api.http.json_line import JsonLine
 from app.api.naming.request_namespace import kinds_of_path, stored_path_names
@@ -36,7 +38,7 @@ class _Route(APIRoute):
         async def serve(request: Request) -> Response:
             scope = request.scope
             scope["path_params"] = stored_path_names(kinds, scope["path_params"])
-            return await handle(request)
+            return await carried(request) or await handle(request)
 
         return serve
 
@@ -62,6 +64,7 @@ class OperationRouter(APIRouter):
         body: Body | None = None,
         answers: Mapping[int, Answer] = _NO_ANSWERS,
         problems: tuple[int, ...] = (),
+        aim: Aim | None = None,
     ) -> Callable[[_Handler], _Handler]:
         """Declare an `Operation` and route it to the decorated handler, whose name is its id.
 
@@ -83,6 +86,7 @@ class OperationRouter(APIRouter):
                 body=body,
                 answers=answers,
                 problems=problems,
+                aim=aim,
             )
             self.operations.append(operation)
             self._route(operation, handler, status)

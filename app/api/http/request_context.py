@@ -134,6 +134,7 @@ class RequestContext(Standing):
         "admission",
         "began_s",
         "denied",
+        "forward",
         "headers",
         "held_bytes",
         "mq_headers",
@@ -172,6 +173,8 @@ class RequestContext(Standing):
         """Of what the request names; `""`: the default one. See `request_namespace`."""
         self.denied: CurlewError | None = None
         """Why the control plane refused it, when the caller may not."""
+        self.forward = b"yes"
+        """`no`: the client asks the leader itself, and wants to be told which node that is."""
         self.started = False
         self.status = 0
         """Of the answer; 0 before it has begun."""
@@ -372,6 +375,27 @@ class RequestContext(Standing):
         """
         event = {"type": "http.response.body", "body": part, "more_body": True, MUST_REACH: True}
         await self.send(event)
+
+    async def pass_on(self, status: int, headers: Headers, body: bytes) -> None:
+        """Send the whole answer that another node has given, which decided on it as this one did.
+        `headers` are all but its length."""
+        self.is_decided = True
+        self.started, self.status = True, status
+        if status not in _BODYLESS and all(name != b"content-length" for name, _ in headers):
+            headers.append((b"content-length", b"%d" % len(body)))
+        extensions = self.scope.get("extensions")
+        if extensions is OUR_EXTENSIONS or WHOLE_ANSWER in (extensions or ()):
+            event: Event = {"type": WHOLE_ANSWER, "status": status, "headers": headers}
+            await self.send({**event, "body": body, MUST_REACH: True})
+            return
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})
+
+    async def pass_on_start(self, status: int, headers: Headers) -> None:
+        """As `pass_on`, for an answer of which more is to come; `go_on` sends its parts."""
+        self.is_decided = True
+        self.started, self.status = True, status
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def finish(self, part: bytes) -> None:
         """Send the last part, whether or not the connection takes more now."""

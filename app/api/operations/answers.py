@@ -26,10 +26,12 @@ _REASONS: Final = {
     415: "The content type is not taken",
     416: "The offset is beyond the end of the queue",
     417: "Expect is something else than 100-continue",
+    421: "Another node leads the shard, and `MQ-Forward: no` says not to ask it",
     422: "The idempotency key came with another request before",
     429: "A bound on work in flight is reached; see Retry-After",
     431: "The header block or the message properties are too large",
     500: "The node failed",
+    502: "The connection to the node that leads the shard ended; it is not known what was done",
     503: "The service cannot answer now; see Retry-After",
     504: "No reply came in time; the request is stored",
     507: "The disk is full, or the topic holds as much as it may",
@@ -124,6 +126,8 @@ def answers_of(operation: Operation) -> dict[int, Json]:
     statuses = {*ALWAYS, *operation.problems}
     if operation.body is not None:
         statuses |= {413, 415}
+    if operation.aim is not None:
+        statuses |= {421, 502}
     problems = {status: _problem(status) for status in statuses}
     own = {status: answer.rendered() for status, answer in operation.answers.items()}
     return dict(sorted((problems | own).items()))

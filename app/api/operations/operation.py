@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 from msgspec import Struct
 from pydantic import BaseModel
 
+from app.api.aims.aim import Aim
 from app.api.formats.media import JSON
 from app.api.naming.request_namespace import kinds_of_path, stored_path_names
 from app.domain.access.actions import Action as Action  # noqa: PLC0414  # for those that declare
@@ -120,6 +121,8 @@ class Operation:
     """Its answer may be large: refused while too much waits to be read."""
     leases_by_get: bool = False
     """A GET that changes something: no link and no redirect may lead a browser to it."""
+    aim: Aim | None = None
+    """The shard that it is for; None: it is done by the node that was asked."""
     is_direct: bool = False
     """Begins without a task, and asks for one (`in_task`) when it needs more than confirmations."""
 

@@ -212,6 +212,13 @@ CLIENT_ID: Final = header(
     "receive the same as `client_id`",
     {"type": "string", "maxLength": CLIENT_ID_CHARS_MAX},
 )
+FORWARD: Final = header(
+    "MQ-Forward",
+    "no: when another node leads the shard that the request is for, answer 421 with that node's "
+    "address in place of asking it",
+    {"type": "string", "enum": ["yes", "no"]},
+)
+"""Of every operation that is aimed at a shard; the gateway takes it out."""
 
 PREFER: Final = header(
     "Prefer",
@@ -255,6 +262,7 @@ def parameters_of(operation: Operation) -> list[Json]:
             _parameter(name, "query", *PARAMETERS[name])
             for name in sorted(operation.query - unlisted)
         ),
+        *([] if operation.aim is None else [FORWARD]),
         NAMESPACE,
     ]
 

@@ -269,7 +269,7 @@ class Shown(Known):
     """A principal whose roles stand in what it showed, or that a certificate names; it is one until
     that ends. Policies about its name count as well."""
 
-    __slots__ = ("_ends_ms", "_is_known", "_now_ms", "_roles", "is_of_token", "namespace")
+    __slots__ = ("_is_known", "_now_ms", "ends_ms", "is_of_token", "namespace", "roles")
 
     def __init__(
         self,
@@ -283,9 +283,9 @@ class Shown(Known):
         """Without `roles` it has those of the principal of that name. `is_known`: whether what it
         showed would still be taken, were it shown now; None: as long as it has not ended."""
         super().__init__(source, name)
-        self._roles = roles
+        self.roles = roles
         self.is_of_token = roles is not None
-        self._ends_ms = ends_ms
+        self.ends_ms = ends_ms
         self._now_ms = now_ms
         self._is_known = is_known
         principal = None if roles is not None else source.keyring.principals.get(name)
@@ -300,12 +300,12 @@ class Shown(Known):
     @property
     @override
     def left_s(self) -> float:
-        return max(self._ends_ms - self._now_ms(), 0) / 1_000
+        return max(self.ends_ms - self._now_ms(), 0) / 1_000
 
     @property
     @override
     def is_live(self) -> bool:
-        if self._ends_ms <= self._now_ms():
+        if self.ends_ms <= self._now_ms():
             return False
         return self._is_known is None or self._is_known()
 
@@ -314,9 +314,9 @@ class Shown(Known):
     def principal(self) -> Principal | None:
         if not self.is_live:
             return None
-        if self._roles is None:
+        if self.roles is None:
             return super().principal
-        return Principal(self.name or "", self._roles)
+        return Principal(self.name or "", self.roles)
 
 
 OPEN: Final = Caller()

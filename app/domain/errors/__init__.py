@@ -24,7 +24,7 @@
     ├── FlushDiskTimeout          the message is written, and not on the medium in time
     ├── TryAgain                  the same request may succeed later
     │   ├── SystemBusy · TimersNotReady · TooManyRequests · TopicFull · RequestInProgress
-    │   └── ShuttingDown · MetadataUnavailable · ShardUnavailable
+    │   └── ShuttingDown · MetadataUnavailable · ShardUnavailable · RelayInterrupted
     └── NodeFault                 we are broken: StoreFailed · DiskFull · InternalError
 
 `outcome` is set on errors of sends: "not_stored" means that the message will never be delivered,
@@ -117,7 +117,7 @@ from app.domain.errors.retries import (
     TopicFull,
     TryAgain,
 )
-from app.domain.errors.shards import NotLeader, ShardUnavailable
+from app.domain.errors.shards import NotLeader, RelayInterrupted, ShardUnavailable
 
 __all__ = [
     "AlreadyDelivered",
@@ -175,6 +175,7 @@ __all__ = [
     "QueueNotFound",
     "QueueNotOwned",
     "ReceiptHandleExpired",
+    "RelayInterrupted",
     "RequestExpired",
     "RequestInProgress",
     "RequestNotFound",

@@ -11,13 +11,14 @@ class NotLeader(CurlewError):
     title = "Another node leads the shard"
     retryable = True
 
-    def __init__(self, what: str, shard: str, leader: str | None = None) -> None:
+    def __init__(
+        self, what: str, shard: str, leader: str | None = None, epoch: int | None = None
+    ) -> None:
         """`what` is in `shard`, of which `leader` is the URL, if it is known."""
         super().__init__(
             f"{what} is in shard {shard!r}, which another node leads",
             hint=f"ask {leader}" if leader else "GET /v1/topics/{topic}/route says which",
-            fields={"shard": shard, "leader": leader},
-            outcome="not_stored",
+            fields={"shard": shard, "leader": leader, "epoch": epoch},
         )
         self.shard = shard
 
@@ -27,3 +28,10 @@ class ShardUnavailable(TryAgain):
 
     code = "SHARD_UNAVAILABLE"
     title = "The shard does not answer"
+
+
+class RelayInterrupted(TryAgain):
+    """The connection to the node that leads the shard ended behind the request."""
+
+    code = "RELAY_INTERRUPTED"
+    title = "It is not known whether the request was carried out"

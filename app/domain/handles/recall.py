@@ -79,6 +79,15 @@ class RecallSigner:
         return RecallHandle(topic.decode(), offset, due_ms, message_id.decode())
 
 
+def shard_of_recall(text: str) -> bytes | None:
+    """The shard that a handle says it is of, unchecked; None: it says none, or is no handle."""
+    try:
+        data = _decoded(text)
+    except InvalidRecallHandle:
+        return None
+    return data[1 : 1 + SHARD_BYTES] if data[:1] == bytes((VERSION,)) else None
+
+
 def _decoded(text: str) -> bytes:
     try:
         if len(text) > HANDLE_CHARS_MAX:

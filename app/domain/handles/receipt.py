@@ -48,6 +48,8 @@ _END_MS_MAX: Final = (1 << 47) - 1
 _EARLIER_FIELDS: Final = Struct(">IqQHBQ")
 _EARLIER_NAMES_START: Final = 3
 _NAMES_START: Final = _EARLIER_NAMES_START + SHARD_BYTES
+_HANDLE_START: Final = 12
+"""Characters that have all before the names."""
 _ENDED: Final = 0
 """Lease id of handles of version 2: no lease has it."""
 _KEY_BYTES_MAX: Final = 64  # of BLAKE2b
@@ -74,6 +76,18 @@ def receipt_prefix(topic: str, group: str, shard: bytes) -> bytes:
     assert len(shard) == SHARD_BYTES
     names = topic.encode(), group.encode()
     return bytes((VERSION, len(names[0]), len(names[1]))) + shard + names[0] + names[1]
+
+
+def shard_of_receipt(text: str) -> bytes | None:
+    """The shard that a handle says it is of, unchecked; None: it says none, or is no handle."""
+    if not _HANDLE_START <= len(text) <= HANDLE_CHARS_MAX or not text.isascii():
+        return None
+    start = text[:_HANDLE_START].encode().translate(_FROM_URL_SAFE)
+    try:
+        raw = a2b_base64(start, strict_mode=True)
+    except Base64Error:
+        return None
+    return raw[_EARLIER_NAMES_START:_NAMES_START] if raw[0] == VERSION else None
 
 
 class ReceiptSigner:

@@ -5,6 +5,7 @@ from typing import Annotated, Self
 from fastapi import Depends, Query, Response
 from pydantic import Field
 
+from app.api.aims.of_names import A_RECALL_HANDLE
 from app.api.bodies.delivery_times import due_of
 from app.api.control.dependencies import Services, WithPageSize, WithServices, json_body
 from app.api.control.operation_router import OperationRouter
@@ -117,6 +118,7 @@ async def list_scheduled_messages(
     "One delayed message",
     needs={"topic": Action.PUB},
     problems=(409,),
+    aim=A_RECALL_HANDLE,
 )
 async def get_scheduled_message(
     topic: str, recall_handle: str, services: WithServices
@@ -132,6 +134,7 @@ async def get_scheduled_message(
     status=204,
     answers={200: dry_run_answer(ScheduledAnswer)},
     problems=(409, 507),
+    aim=A_RECALL_HANDLE,
 )
 async def cancel_scheduled_message(
     topic: str, recall_handle: str, services: WithServices, dry_run: WithDryRun = None
@@ -155,6 +158,7 @@ async def _as_it_is(services: Services, topic: str, recall_handle: str) -> Respo
     needs={"topic": Action.PUB},
     body=Body(MoveBody, required=True, examples={"in two hours": {"delay": "2h"}}),
     problems=(409, 507),
+    aim=A_RECALL_HANDLE,
 )
 async def move_scheduled_message(
     topic: str,
@@ -179,6 +183,7 @@ async def move_scheduled_message(
     status=204,
     answers={200: dry_run_answer(ScheduledAnswer)},
     problems=(409, 507),
+    aim=A_RECALL_HANDLE,
 )
 async def deliver_scheduled_message(
     topic: str, recall_handle: str, services: WithServices, dry_run: WithDryRun = None

@@ -4,6 +4,7 @@ from typing import Annotated, Final, Literal
 
 from fastapi import Depends, Query, Request, Response
 
+from app.api.aims.of_names import A_MESSAGE_ID
 from app.api.control.dependencies import WithAccess, WithPageSize, WithServices, json_body
 from app.api.control.kept_to_rights import kept_to_rights
 from app.api.control.operation_router import OperationRouter
@@ -243,6 +244,7 @@ async def get_topic_offsets(
         304: Answer("As `If-None-Match` has it", headers=CACHE_HEADERS),
     },
     problems=(406,),
+    aim=A_MESSAGE_ID,
 )
 async def get_message(
     topic: str,

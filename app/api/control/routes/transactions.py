@@ -5,6 +5,7 @@ from typing import Annotated, Self
 
 from fastapi import Query, Request, Response
 
+from app.api.aims.of_names import A_TRANSACTION
 from app.api.control.dependencies import Services, WithAccess, WithPageSize, WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.names import ProducerGroupName
@@ -106,6 +107,7 @@ async def list_transactions(
     "GET /v1/transactions/{transaction_id}",
     "The state of a transaction",
     needs={"transaction": Action.PUB},
+    aim=A_TRANSACTION,
 )
 async def get_transaction(
     transaction_id: str, services: WithServices, access: WithAccess
@@ -134,6 +136,7 @@ def _may_list(access: WithAccess, transaction: Transaction) -> bool:
     "Make the message of a transaction visible",
     needs={"transaction": Action.PUB},
     problems=(409, 429, 507),
+    aim=A_TRANSACTION,
 )
 async def commit_transaction(
     transaction_id: str, services: WithServices, access: WithAccess, dry_run: WithDryRun = None
@@ -147,6 +150,7 @@ async def commit_transaction(
     "Drop the message of a transaction",
     needs={"transaction": Action.PUB},
     problems=(409, 429, 507),
+    aim=A_TRANSACTION,
 )
 async def rollback_transaction(
     transaction_id: str, services: WithServices, access: WithAccess, dry_run: WithDryRun = None

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Final
 
+from app.api.aims.of_names import A_QUEUE
 from app.api.dataplane.browsing import BROWSE_PARAMETERS
 from app.api.dataplane.pulling import PULL_PARAMETERS
 from app.api.dataplane.routes.paths_and_answers import APPLIED, TOPIC_PATH, lines_of, stream_of
@@ -70,6 +71,7 @@ BROWSE_MESSAGES: Final = _read(
 
 PULL_MESSAGES: Final = _read(
     operation_id="pull_messages",
+    aim=A_QUEUE,
     route=f"GET {TOPIC_PATH}/queues/{{queue}}/messages",
     summary="Read messages of a queue from an offset on",
     description=(

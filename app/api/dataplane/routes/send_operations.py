@@ -3,6 +3,8 @@
 from functools import partial
 from typing import Final
 
+from app.api.aims.of_names import A_REPLY
+from app.api.aims.of_sends import A_BATCH, A_MESSAGE
 from app.api.dataplane.requesting import (
     REPLY_HEADERS,
     REPLY_PARAMETERS,
@@ -79,6 +81,7 @@ _send: Final = partial(Operation, needs={"topic": Action.PUB}, makes=("topic",),
 
 SEND_MESSAGE: Final = _send(
     operation_id="send_message",
+    aim=A_MESSAGE,
     route=f"POST {TOPIC_PATH}/messages",
     summary="Send one message",
     description=(
@@ -136,6 +139,7 @@ SEND_MESSAGE: Final = _send(
 
 SEND_BATCH: Final = _send(
     operation_id="send_batch",
+    aim=A_BATCH,
     route=f"POST {TOPIC_PATH}/messages:batch",
     summary="Send many messages",
     description=(
@@ -175,6 +179,7 @@ SEND_BATCH: Final = _send(
 
 REQUEST_REPLY: Final = _send(
     operation_id="request_reply",
+    aim=A_MESSAGE,
     route=f"POST {TOPIC_PATH}/messages:request",
     summary="Send a message and wait for the reply to it",
     description=(
@@ -200,6 +205,7 @@ REQUEST_REPLY: Final = _send(
 
 REPLY_TO_REQUEST: Final = Operation(
     operation_id="reply_to_request",
+    aim=A_REPLY,
     route="POST /v1/replies/{correlation_id}",
     summary="Answer a request",
     needs={"request": Action.SUB},

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Final
 
+from app.api.aims.of_names import A_RECEIPT, RECEIPTS
 from app.api.dataplane.routes.paths_and_answers import GROUP_PATH, SUB_GROUP
 from app.api.dataplane.settling import RECEIPT_PARAMETERS
 from app.api.formats import wire
@@ -23,6 +24,7 @@ _settle: Final = partial(
 
 SETTLE_MESSAGES: Final = _settle(
     operation_id="settle_messages",
+    aim=RECEIPTS,
     route=f"POST {GROUP_PATH}/messages:settle",
     summary="Ack, nack, extend, dead-letter and release messages, or ack and send",
     description=(
@@ -50,6 +52,7 @@ SETTLE_MESSAGES: Final = _settle(
 
 ACK_MESSAGES: Final = _settle(
     operation_id="ack_messages",
+    aim=RECEIPTS,
     route=f"POST {GROUP_PATH}/messages:ack",
     summary="Acknowledge messages",
     body=Body(wire.AckBody, required=True, examples={"all are done": _HANDLES}),
@@ -58,6 +61,7 @@ ACK_MESSAGES: Final = _settle(
 
 NACK_MESSAGES: Final = _settle(
     operation_id="nack_messages",
+    aim=RECEIPTS,
     route=f"POST {GROUP_PATH}/messages:nack",
     summary="Give messages back",
     body=Body(
@@ -70,6 +74,7 @@ NACK_MESSAGES: Final = _settle(
 
 EXTEND_MESSAGES: Final = _settle(
     operation_id="extend_messages",
+    aim=RECEIPTS,
     route=f"POST {GROUP_PATH}/messages:extend",
     summary="Keep messages longer",
     body=Body(
@@ -82,6 +87,7 @@ EXTEND_MESSAGES: Final = _settle(
 
 DEAD_LETTER_MESSAGES: Final = _settle(
     operation_id="dead_letter_messages",
+    aim=RECEIPTS,
     route=f"POST {GROUP_PATH}/messages:dead-letter",
     summary="Give messages up",
     body=Body(
@@ -94,6 +100,7 @@ DEAD_LETTER_MESSAGES: Final = _settle(
 
 ACK_RECEIPT: Final = Operation(
     operation_id="ack_receipt",
+    aim=A_RECEIPT,
     route="DELETE /v1/receipts/{handle}",
     summary="Acknowledge one message",
     needs={"receipt": Action.SUB},
@@ -103,6 +110,7 @@ ACK_RECEIPT: Final = Operation(
 
 CHANGE_RECEIPT: Final = Operation(
     operation_id="change_receipt",
+    aim=A_RECEIPT,
     route="PATCH /v1/receipts/{handle}",
     summary="Extend, nack, dead-letter or release one message",
     needs={"receipt": Action.SUB},

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 from fastapi import Depends, Query, Response
 
+from app.api.aims.of_names import POSITIONS
 from app.api.control.dependencies import WithAccess, WithServices, json_body
 from app.api.control.log_changes import WithBeginning
 from app.api.control.operation_router import OperationRouter
@@ -75,6 +76,7 @@ async def get_group_offsets(group: str, topic: str, services: WithServices) -> G
         examples={"commit two queues": {"offsets": _TWO}},
     ),
     problems=(409, 416),
+    aim=POSITIONS,
 )
 async def commit_group_offsets(
     group: str,

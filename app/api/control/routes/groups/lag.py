@@ -6,6 +6,7 @@ from typing import Annotated, Self
 from fastapi import Query, Response
 from pydantic import Field
 
+from app.api.aims.of_names import A_MESSAGE_ID
 from app.api.control.dependencies import WithAccess, WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.group_documents import consumption_states
@@ -150,6 +151,7 @@ async def get_lag(
     "GET /v1/topics/{topic}/messages/{message_id}/delivery",
     "Why a message is not delivered to a group",
     needs={"topic": Action.GET, "group": Action.GET},
+    aim=A_MESSAGE_ID,
 )
 async def get_delivery(
     topic: str, message_id: str, services: WithServices, access: WithAccess, group: GroupName

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 from fastapi import Query
 
+from app.api.aims.of_names import A_MESSAGE_ID
 from app.api.control.dependencies import Services, WithAccess, WithServices, WithTraceSize
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.names import GroupName
@@ -54,6 +55,7 @@ PageToken = Annotated[str | None, Query(description="`next_page_token` of the pa
     "GET /v1/topics/{topic}/messages/{message_id}/trace",
     "What became of a message",
     needs={"topic": Action.GET},
+    aim=A_MESSAGE_ID,
 )
 async def get_trace(
     topic: str,

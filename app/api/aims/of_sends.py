@@ -1,0 +1,119 @@
+"""What sends are aimed at: the shard of the queue that they name, of their key, or of their home;
+else any that takes messages of the topic."""
+
+from typing import Final
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from app.api.aims.aim import BODY, HERE, Aim, Asks, Names, Shard
+from app.api.aims.places import Places
+from app.api.formats.cloudevents import EVENT, VERSION_HEADER
+from app.api.formats.dedup_headers import IDEMPOTENCY_KEY
+from app.api.formats.media import ENVELOPE, media_type
+from app.api.formats.mq_headers import decode_header
+from app.api.http.request_context import RequestContext
+from app.domain.errors import CurlewError
+
+_PARTITION_KEY: Final = b"ce-partitionkey"
+
+
+class _Said(msgspec.Struct):
+    """What of a message in JSON says where it goes."""
+
+    queue_id: int | None = None
+    sharding_key: str | None = None
+    partitionkey: str | None = None
+    idempotency_key: str | None = None
+    producer_id: str | None = None
+
+
+_decode: Final = msgspec.json.Decoder(_Said).decode
+
+
+def said(exchange: RequestContext, header: bytes, alias: str) -> str | None:
+    """What a request says in a header, or in the query under its alias."""
+    for name, value in exchange.mq_headers:
+        if name == header:
+            try:
+                return decode_header(name, value)
+            except CurlewError:
+                return None
+    query = exchange.query
+    if query and alias.encode() in query:
+        return dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True)).get(alias)
+    return None
+
+
+def queue_in(text: str | None) -> int | None:
+    """A queue id in a path, a header or a query; None: not a number, which its handler says."""
+    is_number = text is not None and text.isascii() and text.isdigit() and len(text) < 10
+    return int(text) if text is not None and is_number else None
+
+
+def _of_head(
+    exchange: RequestContext, names: Names, places: Places, *, reads_body: bool
+) -> Shard | Asks:
+    topic = places.topic(names[0])
+    headers = exchange.headers
+    is_plain = not exchange.mq_headers and not exchange.scope["query_string"]
+    if not is_plain:
+        queue = said(exchange, b"mq-queue-id", "queue_id")
+        if queue is not None:
+            queue_id = queue_in(queue)
+            return HERE if queue_id is None else places.of_queue(topic, queue_id)
+        key = said(exchange, b"mq-sharding-key", "sharding_key")
+        if key is not None:
+            return places.of_key(topic, key)
+    if reads_body:
+        content_type = headers.get(b"content-type")
+        if content_type and media_type(content_type) in (ENVELOPE, EVENT):
+            return BODY
+        if VERSION_HEADER in headers and _PARTITION_KEY in headers:
+            return places.of_key(topic, headers[_PARTITION_KEY].decode("latin-1"))
+    return _of_home_or_any(exchange, places, names, is_plain=is_plain)
+
+
+def _of_home_or_any(
+    exchange: RequestContext, places: Places, names: Names, *, is_plain: bool
+) -> Shard:
+    topic = places.topic(names[0])
+    key = exchange.headers.get(IDEMPOTENCY_KEY)
+    if key is not None:
+        return places.of_home(topic, key.decode("latin-1"))
+    if not is_plain:
+        home = said(exchange, b"mq-producer-id", "producer_id") or said(
+            exchange, b"", "idempotency_key"
+        )
+        if home is not None:
+            return places.of_home(topic, home)
+    return places.for_any_queue(topic)
+
+
+def _of_body(exchange: RequestContext, names: Names, places: Places, body: bytes) -> Shard:
+    """Of an envelope or a CloudEvent."""
+    topic = places.topic(names[0])
+    try:
+        message = _decode(body)
+    except msgspec.MsgspecError:
+        return HERE  # whose handler says what is wrong
+    if message.queue_id is not None:
+        return places.of_queue(topic, message.queue_id)
+    key = message.sharding_key if message.sharding_key is not None else message.partitionkey
+    if key is not None:
+        return places.of_key(topic, key)
+    return _of_home_or_any(exchange, places, names, is_plain=False)
+
+
+def _of_message(exchange: RequestContext, names: Names, places: Places) -> Shard | Asks:
+    return _of_head(exchange, names, places, reads_body=True)
+
+
+def _of_batch(exchange: RequestContext, names: Names, places: Places) -> Shard | Asks:
+    return _of_head(exchange, names, places, reads_body=False)
+
+
+A_MESSAGE: Final = Aim(_of_message, _of_body)
+"""One message."""
+A_BATCH: Final = Aim(_of_batch)
+"""A frame, and a batch whose entries say nothing of their own; else its handler splits it."""

@@ -1,0 +1,35 @@
+"""Requests of the control plane that are aimed at another node's shard: carried there, behind
+authorization and before the handler."""
+
+from fastapi import Request, Response
+from typing_extensions import override
+
+from app.api.control.dependencies import Services, authorize
+from app.api.http.request_context import CONTEXT_KEY, RequestContext
+from app.api.http.request_context import Receive as AsgiReceive
+from app.api.http.request_context import Scope as AsgiScope
+from app.api.http.request_context import Send as AsgiSend
+
+
+class _Answered(Response):
+    """What the framework gets for a request that was answered already."""
+
+    @override
+    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
+        return
+
+
+async def carried(request: Request) -> Response | None:
+    """What stands for the answer of another node, which is out; None: this node has to answer."""
+    services: Services | None = request.app.state.services
+    if services is None or services.relay is None or services.rights is None:
+        return None
+    relay = services.relay
+    operation = services.rights.operation(request.scope["route"].operation_id)
+    if operation.aim is None or not relay.places.are_several:
+        return None
+    context: RequestContext = request.scope[CONTEXT_KEY]
+    await authorize(request)
+    names = tuple(request.path_params[name] for name in operation.names)
+    aimed = relay.aimed_at(context, operation, names)
+    return _Answered() if await relay.carry(context, operation, names, aimed) else None

@@ -1,0 +1,6 @@
+"""Carrying requests to the node that leads the shard that they are aimed at (`api.aims`).
+
+`relay.Relay` decides in one place and carries a request as it came, streaming both ways. `envelope`
+is what travels with it: who asks, and how new the sender's metadata is. `peers` keeps connections
+to the cluster ports of other nodes; `handshake` is what both sides say before the first request.
+"""

@@ -1,0 +1,78 @@
+"""What travels with a request from node to node, in headers that no client can write: they are read
+on the cluster port only, and taken out of what clients send. Pure."""
+
+from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
+
+from app.api.http.request_context import Headers, Scope
+from app.domain.access.caller import Caller, KeyHolder, Shown
+
+PREFIX: Final = b"curlew-"
+RELAYED: Final = "curlew.relayed"
+"""In a scope, the envelope that it came in."""
+_VERSIONS: Final = b"curlew-versions"
+_CLIENT: Final = b"curlew-client"
+_PRINCIPAL: Final = b"curlew-principal"
+_ROLES: Final = b"curlew-roles"
+_ENDS: Final = b"curlew-ends"
+
+
+class Envelope(NamedTuple):
+    """Who asks, and what the node that was asked knows."""
+
+    metadata_version: int
+    policy_version: int
+    client: tuple[str, int] | None
+    principal: str | None
+    """None: nobody was asked for a name."""
+    roles: tuple[str, ...] | None
+    """Of a token; None: those of the principal."""
+    ends_ms: int | None
+    """When what the caller showed ends."""
+
+    def headers(self) -> Headers:
+        """As they travel."""
+        found = [(_VERSIONS, b"%d %d" % (self.metadata_version, self.policy_version))]
+        if self.client is not None:
+            found.append((_CLIENT, f"{self.client[0]} {self.client[1]}".encode("latin-1")))
+        if self.principal is not None:
+            found.append((_PRINCIPAL, quote(self.principal).encode()))
+        if self.roles is not None:
+            found.append((_ROLES, ",".join(map(quote, self.roles)).encode()))
+        if self.ends_ms is not None:
+            found.append((_ENDS, b"%d" % self.ends_ms))
+        return found
+
+
+def of_caller(caller: Caller, versions: tuple[int, int], scope: Scope) -> Envelope:
+    """The envelope of a request that this node was asked for."""
+    roles, ends_ms = None, None
+    if isinstance(caller, Shown):
+        roles, ends_ms = caller.roles, caller.ends_ms
+    elif isinstance(caller, KeyHolder):
+        ends_ms = caller.expires_ms
+    return Envelope(*versions, scope.get("client"), caller.name, roles, ends_ms)
+
+
+def opened(scope: Scope) -> Envelope:
+    """The envelope of a request on the cluster port, which is taken out of its headers. Raises
+    `ValueError` for one without."""
+    inside: dict[bytes, str] = {}
+    headers: Headers = []
+    for name, value in scope["headers"]:
+        if name.startswith(PREFIX):
+            inside[name] = value.decode("latin-1")
+        else:
+            headers.append((name, value))
+    scope["headers"] = headers
+    metadata, policy = inside.get(_VERSIONS, "").split(" ")
+    address, _, port = inside.get(_CLIENT, "").rpartition(" ")
+    principal, roles = inside.get(_PRINCIPAL), inside.get(_ROLES)
+    return Envelope(
+        int(metadata),
+        int(policy),
+        (address, int(port)) if address else None,
+        None if principal is None else unquote(principal),
+        None if roles is None else tuple(map(unquote, filter(None, roles.split(",")))),
+        int(inside[_ENDS]) if _ENDS in inside else None,
+    )

@@ -1,0 +1,180 @@
+"""One connection to another node's cluster port: the handshake, then one request at a time.
+
+Small answers are there when the head is; large ones and streams come in parts, and reading pauses
+while nobody takes them. Event loop only.
+"""
+
+import asyncio
+from typing import Final
+
+import httptools
+from typing_extensions import override
+
+from app.api.http.request_context import Headers
+from app.api.relay.handshake import LINE_BYTES_MAX, Asking, Refused
+from app.domain.limits import KIB
+from app.runtime.secure.cluster_secret import ClusterSecret
+
+BUFFERED_BYTES_MAX: Final = 256 * KIB
+"""Of an answer that nobody has taken yet; then the other node waits."""
+
+
+class Interrupted(Exception):
+    """The connection ended behind the request: whether it was carried out is not known."""
+
+
+class PeerConnection(asyncio.Protocol):
+    """Made by `Peers`; ready when `ready` is done."""
+
+    def __init__(self, secret: ClusterSecret) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._asking: Asking | None = Asking(secret)
+        self.ready: asyncio.Future[None] = self._loop.create_future()
+        """Ends with `Refused` or `ConnectionError` when the other node is none of this cluster."""
+        self.is_open = False
+        self._line = b""
+        self._transport: asyncio.Transport
+        self._waiter: asyncio.Future[None] | None = None
+        self._can_write = asyncio.Event()
+        self._can_write.set()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self.headers: Headers = []
+        self.status = 0
+        """Of the answer; 0 before its head has come whole."""
+        self.is_complete = False
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._is_paused = False
+
+    # --- the transport
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.is_open = True
+        assert self._asking is not None
+        transport.write(self._asking.greeting())
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_open = False
+        self._can_write.set()
+        if not self.ready.done():
+            self.ready.set_exception(ConnectionError("it closed the connection"))
+            self.ready.exception()  # whoever waits gets it; nobody has to
+        self._wake()
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        if self._asking is not None:
+            self._go_on_shaking(self._asking, data)
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.abort()
+            return
+        if self.status or self.is_complete:
+            self._wake()
+
+    def _go_on_shaking(self, asking: Asking, data: bytes) -> None:
+        self._line += data
+        line, end, _ = self._line.partition(b"\n")
+        if not end and len(line) <= LINE_BYTES_MAX:
+            return
+        try:
+            self._transport.write(asking.proof(line))
+        except Refused as refusal:
+            if not self.ready.done():
+                self.ready.set_exception(refusal)
+                self.ready.exception()
+            self.abort()
+            return
+        self._asking = None
+        if not self.ready.done():
+            self.ready.set_result(None)
+
+    @override
+    def pause_writing(self) -> None:
+        self._can_write.clear()
+
+    @override
+    def resume_writing(self) -> None:
+        self._can_write.set()
+
+    def abort(self) -> None:
+        """End it at once; whoever waits for it gets `Interrupted`."""
+        self.is_open = False
+        self._transport.abort()
+        self._wake()
+
+    # --- the parser
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        if self._parser.get_status_code() >= 200:
+            self.status = self._parser.get_status_code()
+        else:  # a 100 Continue that nobody asked for
+            self.headers = []
+
+    def on_body(self, body: bytes) -> None:
+        self._parts.append(body)
+        self._size += len(body)
+        if self._size > BUFFERED_BYTES_MAX and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def on_message_complete(self) -> None:
+        if self.status:
+            self.is_complete = True
+
+    # --- one request
+
+    def write(self, data: bytes) -> None:
+        """Send a part of the request, the first with its head."""
+        self._transport.write(data)
+
+    async def drain(self) -> None:
+        """Wait until more can be sent."""
+        await self._can_write.wait()
+
+    async def head(self) -> None:
+        """Wait for the head of the answer. Raises `Interrupted`."""
+        while not self.status:
+            await self._next()
+
+    async def take(self) -> bytes:
+        """What has come of the body and was not taken; empty at its end. Raises `Interrupted`."""
+        while not self._parts and not self.is_complete:
+            await self._next()
+        parts, self._parts, self._size = self._parts, [], 0
+        if self._is_paused:
+            self._is_paused = False
+            self._transport.resume_reading()
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def _next(self) -> None:
+        if not self.is_open:
+            raise Interrupted
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def is_reusable(self) -> bool:
+        """Whether another request may follow; then it is ready for it."""
+        if not self.is_open or not self.is_complete or not self._parser.should_keep_alive():
+            return False
+        self._reset()
+        return True

@@ -1,0 +1,110 @@
+"""Connections to the cluster ports of other nodes: kept, used again, bounded. Event loop only."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+from app.api.relay.handshake import SECONDS, Refused
+from app.api.relay.peer_connection import PeerConnection
+from app.domain.limits import RELAY_CONNECTIONS_MAX
+from app.runtime.secure.cluster_secret import ClusterSecret
+
+_LOG: Final = logging.getLogger(__name__)
+
+CONNECT_SECONDS: Final = 1.0
+DOWN_SECONDS: Final = 0.5
+"""How long a node that could not be reached is not tried again."""
+
+
+class NotReached(Exception):
+    """No connection: nothing was sent. The text says why."""
+
+
+@dataclass(slots=True)
+class _Peer:
+    """One other node."""
+
+    idle: deque[PeerConnection] = field(default_factory=deque)
+    open_count: int = 0
+    down_until_s: float = 0.0
+    why: str = ""
+
+
+class Peers:
+    """One per node."""
+
+    def __init__(self, secret: ClusterSecret, monotonic_s: Callable[[], float]) -> None:
+        self._secret = secret
+        self._monotonic_s = monotonic_s
+        self._peers: dict[str, _Peer] = {}
+
+    def is_up(self, url: str) -> bool:
+        """Whether the node there answers, as far as is known."""
+        peer = self._peers.get(url)
+        return peer is None or peer.down_until_s <= self._monotonic_s()
+
+    async def acquire(self, url: str) -> PeerConnection:
+        """A connection that is ready, to be given back to `release`. Raises `NotReached`."""
+        peer = self._peers.setdefault(url, _Peer())
+        while peer.idle:
+            kept = peer.idle.pop()
+            if kept.is_open:
+                return kept
+            peer.open_count -= 1
+        if peer.down_until_s > self._monotonic_s():
+            raise NotReached(peer.why)
+        if peer.open_count >= RELAY_CONNECTIONS_MAX:
+            raise NotReached(f"{peer.open_count} requests are under way to it")
+        peer.open_count += 1
+        try:
+            return await self._connect(url)
+        except BaseException as error:
+            peer.open_count -= 1
+            if isinstance(error, NotReached):
+                if str(error) != peer.why:
+                    _LOG.warning("%s cannot be reached: %s", url, error)
+                peer.why, peer.down_until_s = str(error), self._monotonic_s() + DOWN_SECONDS
+            raise
+        finally:
+            if len(self._peers) > RELAY_CONNECTIONS_MAX:  # nodes that moved long ago
+                self._peers = {key: each for key, each in self._peers.items() if each.open_count}
+
+    def release(self, url: str, connection: PeerConnection) -> None:
+        """Give a connection back, whatever became of it."""
+        peer = self._peers.setdefault(url, _Peer(open_count=1))
+        if connection.is_reusable():
+            peer.why = ""
+            peer.idle.append(connection)
+            return
+        peer.open_count -= 1
+        if connection.is_open:
+            connection.abort()
+
+    def close(self) -> None:
+        """End the connections that nobody uses."""
+        for peer in self._peers.values():
+            while peer.idle:
+                peer.idle.pop().abort()
+                peer.open_count -= 1
+
+    async def _connect(self, url: str) -> PeerConnection:
+        loop = asyncio.get_running_loop()
+        address = urlsplit(url)
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                _, made = await loop.create_connection(
+                    lambda: PeerConnection(self._secret), address.hostname or "", address.port or 80
+                )
+            async with asyncio.timeout(SECONDS):
+                await made.ready
+        except TimeoutError as error:
+            raise NotReached("it does not answer") from error
+        except OSError as error:
+            raise NotReached(error.strerror or str(error)) from error
+        except Refused as error:
+            raise NotReached(str(error)) from error
+        return made

@@ -1,0 +1,333 @@
+"""One place that decides where a request is carried out, and carries it there.
+
+Asked behind authorization and before the handler, by the gateway for the data plane and by the
+router of the control plane. What is aimed here costs a look-up. What is aimed elsewhere goes to the
+cluster port of the node that leads the shard as it came, without the caller's credentials; the
+answer comes back as it is. A request is sent once: only a refusal that says `NOT_LEADER`, before
+which nothing was done, is sent again, once. A connection that ends behind a request leaves open
+what became of it. Event loop only.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Final, NamedTuple
+
+from app.api.aims.aim import BODY, HERE, Aim, Asks, Names, Shard
+from app.api.aims.places import Metadata, Places
+from app.api.bodies.unpacking import CONTENT_ENCODING, packing_of, unpack
+from app.api.dataplane.client_watch import ClientWatch
+from app.api.http.request_context import (
+    REQUEST_ID,
+    WHOLE_BODY,
+    ClientGone,
+    Headers,
+    RequestContext,
+    batch_too_large,
+)
+from app.api.operations.operation import Operation
+from app.api.relay.envelope import PREFIX, RELAYED, of_caller
+from app.api.relay.peer_connection import Interrupted, PeerConnection
+from app.api.relay.peers import NotReached, Peers
+from app.domain.errors import CurlewError, NotLeader, RelayInterrupted, ShardUnavailable
+from app.domain.limits import MIB, Limits
+
+WATCH_AFTER_S: Final = 0.05
+"""A request that is answered earlier needs nobody who looks whether its client is still there."""
+RAW_QUERY: Final = "curlew.raw_query"
+"""In a scope, the query as it came, where something was taken out of it."""
+_HOP: Final = frozenset(
+    {
+        *(b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"upgrade"),
+        *(b"transfer-encoding", b"expect"),
+    }
+)
+"""Headers of one connection."""
+_STAYS: Final = _HOP | {b"authorization", b"cookie", REQUEST_ID, b"content-length"}
+"""What of a request is for the node that was asked only, or is written anew."""
+
+
+class CallRequest(NamedTuple):
+    """A request that this node makes of another, for a part of one that it was asked for."""
+
+    method: str
+    target: bytes
+    """Path and query, names as clients write them, with `namespace=` where there is one."""
+    headers: Headers
+    """Without lengths."""
+    body: bytes = b""
+
+
+class CallAnswer(NamedTuple):
+    """Its whole answer: a success, or a problem document."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+class Relay:
+    """One per node."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        policy_version: Callable[[], int],
+        limits: Limits,
+        peers: Peers | None = None,
+    ) -> None:
+        """Without `peers` the node can reach no other: clients are told which one to ask."""
+        self._metadata = metadata
+        self._policy_version = policy_version
+        self._limits = limits
+        self._peers = peers
+        self.places = Places(metadata, self._is_up)
+        self.relayed_count = 0
+
+    def _is_up(self, shard: str) -> bool:
+        view = self._metadata.snapshot.shards.get(shard)
+        return view is not None and (self._peers is None or self._peers.is_up(view.cluster_url))
+
+    def close(self) -> None:
+        """Keep no connections."""
+        if self._peers is not None:
+            self._peers.close()
+
+    # --- deciding
+
+    def aimed_at(
+        self, exchange: RequestContext, operation: Operation, names: Names
+    ) -> Shard | Asks:
+        """By the head of the request: a shard, `HERE`, or `BODY`. `names` are stored names."""
+        if operation.aim is None or not self.places.are_several:
+            return HERE
+        return operation.aim.head(exchange, names, self.places)
+
+    async def carry(
+        self, exchange: RequestContext, operation: Operation, names: Names, aimed: object
+    ) -> bool:
+        """Have the request answered by the node that leads what it is aimed at; False: that is this
+        one. Raises `NotLeader`, `ShardUnavailable`, `RelayInterrupted`, `ClientGone`."""
+        if aimed is BODY:
+            assert operation.aim is not None
+            aimed = await self._by_body(exchange, operation.aim, names)
+        if aimed is HERE:
+            return False
+        assert isinstance(aimed, str)
+        await self._pass_on(exchange, aimed, sends=operation.sends)
+        return True
+
+    async def _by_body(self, exchange: RequestContext, aim: Aim, names: Names) -> Shard:
+        """Read the body, ask it, and give it back."""
+        assert aim.body is not None
+        limits = self._limits
+        limit = max(limits.batch_bytes_max, MIB)
+        body = await exchange.read_body(limit, batch_too_large)
+        exchange.scope[WHOLE_BODY] = body
+        packing = None
+        with suppress(CurlewError):  # what is wrong with it, its handler says
+            packing = packing_of(exchange.headers.get(CONTENT_ENCODING))
+            if packing is not None:
+                body = await unpack(packing, body, limit, limits, batch_too_large)
+        return aim.body(exchange, names, self.places, body)
+
+    # --- carrying
+
+    async def _pass_on(self, exchange: RequestContext, shard: str, *, sends: bool) -> None:
+        connection, url = await self._reach(exchange, shard)
+        try:
+            if not await self._exchange(exchange, connection, shard, sends=sends):
+                return
+        finally:
+            self._release(url, connection)
+        await self._metadata.refresh()
+        connection, url = await self._reach(exchange, shard)
+        try:
+            if await self._exchange(exchange, connection, shard, sends=sends):
+                raise ShardUnavailable(
+                    f"the node that is said to lead shard {shard!r} does not",
+                    hint="send again in a moment: another node is about to lead it",
+                    fields={"shard": shard},
+                )
+        finally:
+            self._release(url, connection)
+
+    def _release(self, url: str, connection: PeerConnection) -> None:
+        assert self._peers is not None
+        self._peers.release(url, connection)
+
+    async def _reach(self, exchange: RequestContext, shard: str) -> tuple[PeerConnection, str]:
+        """A connection to the leader of a shard. Raises `ShardUnavailable`; `NotLeader` where a
+        client wants no relay, and where this is one already."""
+        view = self._metadata.snapshot.shards.get(shard)
+        if view is None:
+            raise ShardUnavailable(
+                f"it is in shard {shard!r}, which the cluster does not have"
+                if shard
+                else "its queue is in no shard: the one that had it was released",
+                hint="start the node that has its store; or let another store take its queues with"
+                " `curlew release-store --shard NAME`",
+                fields={"shard": shard},
+            )
+        no_relay = exchange.forward == b"no" or RELAYED in exchange.scope or self._peers is None
+        if no_relay or not view.cluster_url or self._peers is None:
+            raise NotLeader(
+                "what the request is aimed at", shard, view.advertise_url or None, view.epoch
+            )
+        try:
+            return await self._peers.acquire(view.cluster_url), view.cluster_url
+        except NotReached as error:
+            raise ShardUnavailable(
+                f"the node that leads shard {shard!r} ({view.cluster_url}) cannot be reached:"
+                f" {error}",
+                hint="nothing was done; what is aimed at other shards goes on",
+                fields={"shard": shard},
+            ) from error
+
+    async def _exchange(
+        self, exchange: RequestContext, connection: PeerConnection, shard: str, *, sends: bool
+    ) -> bool:
+        """Send the request and pass the answer on; True: it is to be sent once more."""
+        self.relayed_count += 1
+        loop = asyncio.get_running_loop()
+        body: bytes | None = exchange.scope.get(WHOLE_BODY)
+        watch = ClientWatch(exchange.receive, exchange)
+        timer: asyncio.TimerHandle | None = None
+        try:
+            with watch:
+                await self._send(exchange, connection, body)
+                timer = loop.call_later(WATCH_AFTER_S, watch.watch, connection.abort)
+                try:
+                    await connection.head()
+                except Interrupted:
+                    if watch.gone():
+                        return False  # and says why at the end of the block
+                    raise
+                if connection.status == HTTPStatus.MISDIRECTED_REQUEST:
+                    await _whole(connection)
+                    if body is None and b"content-length" in exchange.headers:
+                        raise _moved(shard)
+                    return True
+                await _answer(exchange, connection)
+        except Interrupted as error:
+            if exchange.started:
+                raise ClientGone from error  # the rest of the answer is not to be had
+            raise _interrupted(shard, sends=sends) from error
+        finally:
+            if timer is not None:
+                timer.cancel()
+        return False
+
+    async def _send(
+        self, exchange: RequestContext, connection: PeerConnection, body: bytes | None
+    ) -> None:
+        scope = exchange.scope
+        lines = [b"%b %b HTTP/1.1" % (scope["method"].encode(), _target(exchange))]
+        lines += [
+            b"%b: %b" % (name, value)
+            for name, value in scope["headers"]
+            if name not in _STAYS and not name.startswith(PREFIX)
+        ]
+        lines += [b"%b: %b" % each for each in self._envelope_of(exchange)]
+        if body is not None:
+            if body or b"content-length" in exchange.headers:
+                lines.append(b"content-length: %d" % len(body))
+            connection.write(b"\r\n".join(lines) + b"\r\n\r\n" + body)
+            return
+        length = exchange.headers.get(b"content-length")
+        is_chunked = length is None
+        lines.append(
+            b"transfer-encoding: chunked" if length is None else b"content-length: " + length
+        )
+        connection.write(b"\r\n".join(lines) + b"\r\n\r\n")
+        more = True
+        while more:
+            event = await exchange.receive()
+            if event["type"] != "http.request":
+                raise ClientGone
+            part, more = event.get("body", b""), event.get("more_body", False)
+            if part:
+                connection.write(b"%x\r\n%b\r\n" % (len(part), part) if is_chunked else part)
+            await connection.drain()
+        if is_chunked:
+            connection.write(b"0\r\n\r\n")
+
+    def _envelope_of(self, exchange: RequestContext) -> Headers:
+        versions = self._metadata.snapshot.version, self._policy_version()
+        headers = of_caller(exchange.caller, versions, exchange.scope).headers()
+        headers.append((REQUEST_ID, exchange.request_id))
+        return headers
+
+    # --- calls
+
+    async def call(
+        self, exchange: RequestContext, shard: str, request: CallRequest, *, sends: bool = False
+    ) -> CallAnswer:
+        """Ask the node that leads a shard for a part of what `exchange` asks, in the name of its
+        caller. Raises `ShardUnavailable` when nothing was done there, and `RelayInterrupted` when
+        that is not known; with `sends` they have an outcome."""
+        connection, url = await self._reach(exchange, shard)
+        self.relayed_count += 1
+        try:
+            lines = [b"%b %b HTTP/1.1" % (request.method.encode(), request.target)]
+            lines += [b"%b: %b" % each for each in request.headers]
+            lines += [b"%b: %b" % each for each in self._envelope_of(exchange)]
+            lines += [b"host: cluster", b"content-length: %d" % len(request.body)]
+            connection.write(b"\r\n".join(lines) + b"\r\n\r\n" + request.body)
+            await connection.head()
+            body = await _whole(connection, exchange)
+            status, headers = connection.status, connection.headers
+        except Interrupted as error:
+            raise _interrupted(shard, sends=sends) from error
+        finally:
+            self._release(url, connection)
+        if status == HTTPStatus.MISDIRECTED_REQUEST:
+            raise _moved(shard)
+        return CallAnswer(status, headers, body)
+
+
+def _target(exchange: RequestContext) -> bytes:
+    scope = exchange.scope
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    query: bytes = scope.get(RAW_QUERY, scope["query_string"])
+    return b"%b?%b" % (path, query) if query else path
+
+
+async def _whole(connection: PeerConnection, exchange: RequestContext | None = None) -> bytes:
+    parts: list[bytes] = []
+    while part := await connection.take():
+        if exchange is not None:
+            exchange.hold(len(part))
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def _answer(exchange: RequestContext, connection: PeerConnection) -> None:
+    """Pass the answer on, as it is."""
+    headers = [each for each in connection.headers if each[0] not in _HOP]
+    if connection.is_complete:
+        await exchange.pass_on(connection.status, headers, await connection.take())
+        return
+    await exchange.pass_on_start(connection.status, headers)
+    while part := await connection.take():
+        await exchange.go_on(part)
+    await exchange.finish(b"")
+
+
+def _moved(shard: str) -> ShardUnavailable:
+    return ShardUnavailable(
+        f"the node that is said to lead shard {shard!r} does not",
+        hint="send again in a moment",
+        fields={"shard": shard},
+    )
+
+
+def _interrupted(shard: str, *, sends: bool) -> RelayInterrupted:
+    return RelayInterrupted(
+        f"the connection to the node that leads shard {shard!r} ended behind the request: it may"
+        " have been carried out",
+        hint="look before you send it again, or send under an idempotency key",
+        fields={"shard": shard},
+        outcome="unknown" if sends else None,
+    )

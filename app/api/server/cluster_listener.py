@@ -1,0 +1,188 @@
+"""The cluster port: a listener for the other nodes, which prove the cluster secret first.
+
+Then a connection speaks HTTP/1.1 as any other, and its requests are those that other nodes carry
+here: each in an envelope that says who asks. There is nobody without one, and no client's key
+counts. Event loop only.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import uvicorn
+from typing_extensions import override
+from uvicorn.server import ServerState
+
+from app.api.aims.places import Metadata
+from app.api.http.request_context import AsgiApp, Receive, Scope, Send
+from app.api.relay.envelope import RELAYED, opened
+from app.api.relay.handshake import LINE_BYTES_MAX, SECONDS, Answering, Refused
+from app.api.server.connections import Connections
+from app.api.server.protocol import guarded
+from app.domain.errors import CurlewError
+from app.domain.limits import RELAY_CONNECTIONS_MAX, SHARDS_MAX, Limits
+from app.runtime.secure.cluster_secret import ClusterSecret
+
+_LOG: Final = logging.getLogger(__name__)
+
+MakeProtocol = Callable[[], asyncio.Protocol]
+
+
+class ClusterApp:
+    """Opens the envelope, hears of what the other node knows more, and has the request answered."""
+
+    def __init__(self, app: AsgiApp, metadata: Metadata, refresh_policies: "PolicyRefresh") -> None:
+        self._app = app
+        self._metadata = metadata
+        self._policies = refresh_policies
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        try:
+            envelope = opened(scope)
+        except ValueError:
+            await send({"type": "http.response.start", "status": 400, "headers": []})
+            await send({"type": "http.response.body", "body": b"a request of no node\n"})
+            return
+        scope[RELAYED] = envelope
+        if envelope.client is not None:
+            scope["client"] = envelope.client
+        try:
+            if envelope.metadata_version > self._metadata.snapshot.version:
+                await self._metadata.refresh()
+            if envelope.policy_version > self._policies.version():
+                await self._policies.refresh()
+        except CurlewError as error:  # what is known has to do
+            _LOG.debug("not refreshed: %s", error.detail)
+        await self._app(scope, receive, send)
+
+
+class PolicyRefresh:
+    """How new what a node knows of keys and policies is, and how to hear of more."""
+
+    def __init__(self, version: Callable[[], int], refresh: Callable[[], object]) -> None:
+        self.version = version
+        self._refresh = refresh
+
+    async def refresh(self) -> None:
+        found = self._refresh()
+        if asyncio.iscoroutine(found):
+            await found
+
+
+class _Handshake(asyncio.Protocol):
+    """A connection until the other side has proved the secret; the HTTP protocol follows."""
+
+    def __init__(self, secret: ClusterSecret, make_protocol: MakeProtocol) -> None:
+        self._answering = Answering(secret)
+        self._make_protocol = make_protocol
+        self._data = b""
+        self._is_greeted = False
+        self._transport: asyncio.Transport
+        self._timer: asyncio.TimerHandle | None = None
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(SECONDS, transport.abort)
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        try:
+            if not self._is_greeted:
+                line, end, rest = self._data.partition(b"\n")
+                if not end:
+                    self._check_length()
+                    return
+                self._data = rest
+                self._transport.write(self._answering.answer(line))
+                self._is_greeted = True
+            line, end, rest = self._data.partition(b"\n")
+            if not end:
+                self._check_length()
+                return
+            self._answering.check(line)
+        except Refused as refusal:
+            peer = self._transport.get_extra_info("peername")
+            _LOG.warning("a connection to the cluster port from %s is refused: %s", peer, refusal)
+            self._transport.write(f"refused {refusal}\n".encode())
+            self._transport.close()
+            return
+        self._hand_over(rest)
+
+    def _check_length(self) -> None:
+        if len(self._data) > LINE_BYTES_MAX:
+            raise Refused("this is the cluster port, for nodes of the cluster only")
+
+    def _hand_over(self, rest: bytes) -> None:
+        self._stop_timer()
+        protocol = self._make_protocol()
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        if rest:
+            protocol.data_received(rest)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class ClusterListener:
+    """Made with a socket that is bound. `start`, then `close`."""
+
+    def __init__(
+        self, listener: socket.socket, secret: ClusterSecret, app: AsgiApp, limits: Limits
+    ) -> None:
+        self._listener = listener
+        self._secret = secret
+        most = RELAY_CONNECTIONS_MAX * SHARDS_MAX
+        own = replace(limits, connections_max=most, connections_per_address_max=most)
+        self._config = uvicorn.Config(
+            app,
+            lifespan="off",
+            http=guarded(Connections(own)),
+            ws="none",
+            access_log=False,
+            proxy_headers=False,
+            log_config=None,
+            server_header=False,
+            date_header=False,
+        )
+        self._config.load()
+        self._state = ServerState()
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Take connections."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: _Handshake(self._secret, self._protocol), sock=self._listener
+        )
+
+    def _protocol(self) -> asyncio.Protocol:
+        return self._config.http_protocol_class(  # type: ignore[call-arg]
+            config=self._config, server_state=self._state, app_state={}
+        )
+
+    async def close(self) -> None:
+        """Take no more connections, let each finish its request, and end it."""
+        if self._server is None:
+            return
+        self._server.close()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        while self._state.tasks:
+            await asyncio.wait(set(self._state.tasks), timeout=1)
+        self._server = None

@@ -1,0 +1,20 @@
+"""A cluster of three shards, one node each."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.metadata.databases import PostgresDatabases
+from tests.support.nodes.three_nodes import ServedNode, three_nodes
+
+
+@pytest.fixture
+def url(postgres_databases: PostgresDatabases) -> str:
+    return postgres_databases.migrated()
+
+
+@pytest.fixture
+async def nodes(tmp_path: Path, url: str) -> AsyncIterator[list[ServedNode]]:
+    async with three_nodes(tmp_path, url) as opened:
+        yield opened

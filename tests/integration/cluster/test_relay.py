@@ -1,0 +1,196 @@
+"""Any node takes any request that is aimed at one queue, one handle or one message."""
+
+import asyncio
+import json
+
+import httpx
+import pytest
+
+from app.domain.message import Message, queue_for_sharding_key
+from tests.support.clients.frames import request_frame
+from tests.support.nodes.three_nodes import ServedNode
+from tests.support.nodes.waiting import until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+SEND = "/v1/topics/orders/messages"
+KEYS = {queue_for_sharding_key(key, 3): key for key in ("k0", "k1", "k2", "k3", "k4", "k5", "k6")}
+"""A sharding key for each queue."""
+
+
+def problem(answer: httpx.Response) -> dict[str, object]:
+    found: dict[str, object] = answer.json()
+    return found
+
+
+async def test_a_keyed_send_goes_to_its_queue_through_any_node(nodes: list[ServedNode]) -> None:
+    for each in nodes:
+        for queue_id, key in KEYS.items():
+            headers = {"MQ-Sharding-Key": key}
+            sent = await each.client.post(
+                "/v1/topics/orders/messages", content=b"x", headers=headers
+            )
+            assert (sent.status_code, sent.json()["queue_id"]) == (201, queue_id)
+    for queue_id in KEYS:
+        found = await nodes[0].client.get(f"/v1/topics/orders/queues/{queue_id}/messages?offset=0")
+        assert len(found.json()["messages"]) == 3
+
+
+@pytest.mark.parametrize("kind", ["query", "header", "envelope"])
+async def test_a_queue_may_be_named_in_each_way(nodes: list[ServedNode], kind: str) -> None:
+    for queue_id in range(3):
+        path, headers, body = "/v1/topics/orders/messages", {}, b"x"
+        if kind == "query":
+            path += f"?queue_id={queue_id}"
+        elif kind == "header":
+            headers = {"MQ-Queue-Id": str(queue_id)}
+        else:
+            headers = {"Content-Type": "application/vnd.curlew+json"}
+            body = json.dumps({"body": "x", "queue_id": queue_id}).encode()
+        sent = await nodes[1].client.post(path, content=body, headers=headers)
+        assert sent.status_code == 201, sent.text
+        assert sent.json()["queue_id"] == queue_id
+
+
+async def test_unkeyed_sends_stay_where_the_topic_has_queues(nodes: list[ServedNode]) -> None:
+    sent = [await each.client.post("/v1/topics/orders/messages", content=b"x") for each in nodes]
+    assert [each.json()["queue_id"] for each in sent] == [0, 1, 2]
+
+
+async def test_a_node_without_queues_of_a_topic_sends_to_those_that_have_some(
+    nodes: list[ServedNode],
+) -> None:
+    await nodes[0].client.put("/v1/topics/bills", json={"queues": 2})
+    await nodes[2].node.metadata.refresh()
+    topic = nodes[2].node.metadata.snapshot.topics["bills"]
+    away = next(each for each in nodes if each.name not in topic.shards)
+    for each in nodes:
+        await each.node.metadata.refresh()
+    sent = [await away.client.post("/v1/topics/bills/messages", content=b"x") for _ in range(4)]
+    assert {each.json()["queue_id"] for each in sent} == {0, 1}
+
+
+async def test_large_bodies_go_and_come_in_parts(nodes: list[ServedNode]) -> None:
+    body = bytes(range(256)) * 8_192  # 2 MiB
+    path = "/v1/topics/orders/messages?queue_id=2"
+    sent = await nodes[0].client.post(path, content=body)
+    assert sent.status_code == 201, sent.text
+    message_id = sent.json()["message_id"]
+    found = await nodes[1].client.get(f"/v1/topics/orders/messages/{message_id}?format=raw")
+    assert found.content == body
+
+
+async def test_frames_go_to_the_queue_that_they_name(nodes: list[ServedNode]) -> None:
+    headers = {"Content-Type": "application/vnd.curlew.batch"}
+    path = "/v1/topics/orders/messages:batch?queue_id=1"
+    sent = await nodes[2].client.post(
+        path, content=request_frame([Message(b"x")] * 50, "orders"), headers=headers
+    )
+    assert sent.status_code in (200, 201), sent.text
+    assert (sent.json()["queue_id"], sent.json()["count"]) == (1, 50)
+
+
+async def test_a_pull_waits_at_the_node_of_its_queue(nodes: list[ServedNode]) -> None:
+    path = "/v1/topics/orders/queues/2/messages?offset=0&wait=20"
+    waiting = asyncio.ensure_future(nodes[0].client.get(path))
+    await until(lambda: nodes[2].node.broker.waiting_count == 1)
+    await nodes[2].client.post("/v1/topics/orders/messages", content=b"late")
+    assert len((await waiting).json()["messages"]) == 1
+
+
+async def test_a_client_that_leaves_ends_the_wait_at_the_other_node(
+    nodes: list[ServedNode],
+) -> None:
+    path = "/v1/topics/orders/queues/2/messages?offset=0&wait=20"
+    waiting = asyncio.ensure_future(nodes[0].client.get(path))
+    await until(lambda: nodes[2].node.broker.waiting_count == 1)
+    waiting.cancel()
+    await until(lambda: nodes[2].node.broker.waiting_count == 0)
+
+
+async def test_handles_settle_through_any_node(nodes: list[ServedNode]) -> None:
+    first, second, third = (each.client for each in nodes)
+    for _ in range(2):
+        await third.post("/v1/topics/orders/messages", content=b"x")
+    received = await third.post("/v1/topics/orders/groups/billing/messages:receive?max_messages=2")
+    one, two = (each["receipt_handle"] for each in received.json()["messages"])
+    assert (await first.delete(f"/v1/receipts/{one}")).status_code == 204
+    acked = await second.post(
+        "/v1/topics/orders/groups/billing/messages:ack", json={"receipt_handles": [two]}
+    )
+    assert acked.status_code == 200, acked.text
+
+
+async def test_transactions_and_delayed_messages_are_found_by_their_ids(
+    nodes: list[ServedNode],
+) -> None:
+    first, second, third = (each.client for each in nodes)
+    headers = {"MQ-Transaction": "prepare; group=shop", "MQ-Queue-Id": "2"}
+    prepared = await first.post("/v1/topics/orders/messages", content=b"x", headers=headers)
+    assert prepared.status_code == 202, prepared.text
+    path = f"/v1/transactions/{prepared.json()['transaction_id']}"
+    assert (await second.post(f"{path}:commit")).status_code == 200
+    assert (await first.get(path)).json()["state"] == "committed"
+    delayed = await first.post("/v1/topics/orders/messages?queue_id=2&delay=1h", content=b"later")
+    assert delayed.status_code == 201, delayed.text
+    path = f"/v1/topics/orders/scheduled/{delayed.json()['recall_handle']}"
+    assert (await second.get(path)).status_code == 200
+    assert (await second.delete(path)).status_code == 204
+    assert (await third.get(path)).status_code in (404, 409)
+
+
+async def test_an_idempotency_key_has_one_home(nodes: list[ServedNode]) -> None:
+    headers = {"Idempotency-Key": '"order-17"'}
+    path = "/v1/topics/orders/messages"
+    sent = [await each.client.post(path, content=b"x", headers=headers) for each in nodes]
+    assert [each.status_code for each in sent] == [201, 200, 200]
+    assert len({each.json()["message_id"] for each in sent}) == 1
+
+
+async def test_who_wants_no_relay_is_told_the_leader(nodes: list[ServedNode]) -> None:
+    headers = {"MQ-Forward": "no", "MQ-Queue-Id": "2"}
+    answer = await nodes[0].client.post("/v1/topics/orders/messages", content=b"x", headers=headers)
+    assert answer.status_code == 421
+    found = problem(answer)
+    leader = str(nodes[2].client.base_url).rstrip("/")
+    assert (found["code"], found["leader"], found["outcome"]) == (
+        *("NOT_LEADER", leader),
+        "not_stored",
+    )
+    assert found["epoch"] == nodes[2].node.broker.epochs.current
+    sent = await nodes[2].client.post("/v1/topics/orders/messages", content=b"x", headers=headers)
+    assert sent.status_code == 201
+
+
+async def test_what_clients_write_into_the_envelope_does_not_count(
+    nodes: list[ServedNode],
+) -> None:
+    headers = {"Curlew-Principal": "root", "Curlew-Versions": "9 9", "MQ-Queue-Id": "2"}
+    sent = await nodes[0].client.post("/v1/topics/orders/messages", content=b"x", headers=headers)
+    assert sent.status_code == 201
+
+
+async def test_a_topic_that_was_just_made_is_known_where_a_request_is_carried(
+    nodes: list[ServedNode],
+) -> None:
+    first = nodes[0].client
+    await first.put("/v1/topics/fresh", json={"queues": 3})
+    for queue_id in range(3):
+        sent = await first.post(f"/v1/topics/fresh/messages?queue_id={queue_id}", content=b"x")
+        assert sent.status_code == 201, sent.text
+
+
+async def test_a_dead_node_refuses_what_is_its_own_and_the_others_go_on(
+    nodes: list[ServedNode],
+) -> None:
+    await nodes[2].stop()
+    first = nodes[0].client
+    refused = await first.post("/v1/topics/orders/messages?queue_id=2", content=b"x")
+    assert refused.status_code == 503
+    assert (problem(refused)["code"], problem(refused)["outcome"]) == (
+        *("SHARD_UNAVAILABLE",),
+        "not_stored",
+    )
+    for queue_id in (0, 1):
+        sent = await first.post(f"/v1/topics/orders/messages?queue_id={queue_id}", content=b"x")
+        assert sent.status_code == 201

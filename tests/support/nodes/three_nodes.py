@@ -1,0 +1,96 @@
+"""Three nodes of three shards in the test's event loop, over one PostgreSQL."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from app.config import Config
+from app.domain.limits import Limits
+from app.main import NodeServer, bind
+from app.node import Node
+
+PATIENCE_S = 60
+SECRET = b"0" * 64
+
+
+@dataclass
+class ServedNode:
+    """One of them."""
+
+    name: str
+    node: Node
+    client: httpx.AsyncClient
+    server: NodeServer
+    serving: "asyncio.Task[None]"
+    listener: socket.socket
+
+    async def stop(self) -> None:
+        """In order."""
+        await self.client.aclose()
+        self.server.should_exit = True
+        await asyncio.wait_for(self.serving, PATIENCE_S)
+        self.listener.close()
+        await self.node.close()
+
+
+def free_port() -> int:
+    """One that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def secret_file(directory: Path, content: bytes = SECRET) -> Path:
+    """A file with a cluster secret, for its owner alone."""
+    file = directory / f"secret-{content[:4].hex()}"
+    file.write_bytes(content)
+    file.chmod(0o600)
+    return file
+
+
+async def start_node(
+    directory: Path, url: str, name: str, limits: Limits | None = None, **settings: Any
+) -> ServedNode:
+    """A node of the shard `name`."""
+    settings = {
+        "cluster_listen": f"127.0.0.1:{free_port()}",
+        "cluster_secret_file": secret_file(directory),
+        **settings,
+    }
+    config = Config(
+        data_dir=directory / name, port=free_port(), database_url=url, shard=name, **settings
+    )
+    node = await Node.open(config, limits=limits or Limits())
+    listener = bind(config)
+    server = NodeServer(node)
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{config.port}", timeout=PATIENCE_S)
+    return ServedNode(name, node, client, server, serving, listener)
+
+
+@contextlib.asynccontextmanager
+async def three_nodes(
+    directory: Path, url: str, limits: Limits | None = None, **settings: Any
+) -> AsyncIterator[list[ServedNode]]:
+    """Nodes of the shards a, b and c, which know of each other, with a topic `orders` of three
+    queues, one in each."""
+    nodes: list[ServedNode] = []
+    try:
+        for name in "abc":
+            node = await start_node(directory, url, name, limits, **settings)
+            nodes.append(node)
+        made = await nodes[0].client.put("/v1/topics/orders", json={"queues": 3})
+        assert made.status_code == 201, made.text
+        for each in nodes:
+            await each.node.metadata.refresh()
+        yield nodes
+    finally:
+        for each in nodes:
+            if not each.serving.done():
+                await each.stop()

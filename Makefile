@@ -17,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run serve migrate health venv test test-fast test-long test-crash test-conformance check format bench demo openapi settings messages docs docs-serve lock sbom clean
+.PHONY: help run serve migrate health venv test test-fast test-long test-crash test-conformance check format bench demo cluster openapi settings messages docs docs-serve lock sbom clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ bench: .venv/test.stamp ## measure against the ceilings of this machine; ARGS=--
 
 bench-spark: .venv/test.stamp ## measure the Spark connector, some minutes
 	$(BIN)/python -m benchmarks.spark $(ARGS)
+
+cluster: .venv/test.stamp ## run a PostgreSQL and three nodes of three shards, and print lines to paste
+	$(BIN)/python -m tests.support.nodes.local_cluster
 
 demo: .venv/demo.stamp ## send a year of flights through Curlew and Spark
 	PYTHONPATH=spark_connector/examples $(BIN)/python -m flights $(ARGS)

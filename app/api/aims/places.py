@@ -3,28 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
+from app.api.ports import Shard
 from app.broker.ports import Topic
 from app.domain.message import queue_for_sharding_key
 
 _TURNS_MAX: Final = 65_536
 """Topics whose turn is remembered; when there are more, turns begin anew."""
-
-
-class Shard(Protocol):
-    """A shard as the metadata has it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def shard_id(self) -> bytes: ...
-    @property
-    def epoch(self) -> int: ...
-    @property
-    def leader(self) -> str: ...
-    @property
-    def advertise_url(self) -> str: ...
-    @property
-    def cluster_url(self) -> str: ...
 
 
 class Snapshot(Protocol):

@@ -4,6 +4,7 @@ from typing import Final
 
 from app.api.control.routes import (
     clients,
+    cluster,
     figures,
     namespaces,
     operations,
@@ -32,6 +33,7 @@ from app.api.dataplane import routes
 ROUTERS: Final = (
     producers.router,
     topics.router,
+    cluster.router,
     namespaces.router,
     figures.router,
     clients.router,

@@ -82,10 +82,11 @@ class Relay:
         self._policy_version = policy_version
         self._limits = limits
         self._peers = peers
-        self.places = Places(metadata, self._is_up)
+        self.places = Places(metadata, self.is_up)
         self.relayed_count = 0
 
-    def _is_up(self, shard: str) -> bool:
+    def is_up(self, shard: str) -> bool:
+        """Whether the node that leads a shard answers, as far as is known."""
         view = self._metadata.snapshot.shards.get(shard)
         return view is not None and (self._peers is None or self._peers.is_up(view.cluster_url))
 

@@ -125,15 +125,19 @@ async def test_transactions_and_delayed_messages_are_found_by_their_ids(
     nodes: list[ServedNode],
 ) -> None:
     first, second, third = (each.client for each in nodes)
+    await first.put("/v1/topics/payments", json={"queues": 3, "type": "transaction"})
+    await first.put("/v1/topics/reminders", json={"queues": 3, "type": "delay"})
     headers = {"MQ-Transaction": "prepare; group=shop", "MQ-Queue-Id": "2"}
-    prepared = await first.post("/v1/topics/orders/messages", content=b"x", headers=headers)
+    prepared = await first.post("/v1/topics/payments/messages", content=b"x", headers=headers)
     assert prepared.status_code == 202, prepared.text
     path = f"/v1/transactions/{prepared.json()['transaction_id']}"
     assert (await second.post(f"{path}:commit")).status_code == 200
-    assert (await first.get(path)).json()["state"] == "committed"
-    delayed = await first.post("/v1/topics/orders/messages?queue_id=2&delay=1h", content=b"later")
+    assert (await first.get(path)).json()["state"] == "COMMITTED"
+    delayed = await first.post(
+        "/v1/topics/reminders/messages?queue_id=2&delay=1h", content=b"later"
+    )
     assert delayed.status_code == 201, delayed.text
-    path = f"/v1/topics/orders/scheduled/{delayed.json()['recall_handle']}"
+    path = f"/v1/topics/reminders/scheduled/{delayed.json()['recall_handle']}"
     assert (await second.get(path)).status_code == 200
     assert (await second.delete(path)).status_code == 204
     assert (await third.get(path)).status_code in (404, 409)
@@ -194,3 +198,32 @@ async def test_a_dead_node_refuses_what_is_its_own_and_the_others_go_on(
     for queue_id in (0, 1):
         sent = await first.post(f"/v1/topics/orders/messages?queue_id={queue_id}", content=b"x")
         assert sent.status_code == 201
+
+
+async def test_a_route_says_who_leads_each_queue(nodes: list[ServedNode]) -> None:
+    urls = [str(each.client.base_url).rstrip("/") for each in nodes]
+    known: dict[str, str] = {}
+    for each in nodes:
+        answer = await each.client.get("/v1/topics/orders/route")
+        route = answer.json()
+        assert [(q["queue_id"], q["shard"], q["perm"], q["leader"]) for q in route["queues"]] == [
+            (0, "a", "rw", urls[0]),
+            (1, "b", "rw", urls[1]),
+            (2, "c", "rw", urls[2]),
+        ]
+        known = {"If-None-Match": answer.headers["etag"]}
+        assert (await each.client.get("/v1/topics/orders/route", headers=known)).status_code == 304
+    await nodes[2].stop()
+    await nodes[0].client.post("/v1/topics/orders/messages?queue_id=2", content=b"x")
+    route = (await nodes[0].client.get("/v1/topics/orders/route", headers=known)).json()
+    assert [each["leader"] for each in route["queues"]] == [*urls[:2], None]
+
+
+async def test_the_cluster_shows_nodes_and_shards(nodes: list[ServedNode]) -> None:
+    found = (await nodes[1].client.get("/v1/cluster")).json()
+    assert found["shard"] == "b"
+    assert [(each["name"], each["queues"], each["answers"]) for each in found["shards"]] == [
+        *(("a", 1, True), ("b", 1, True)),
+        ("c", 1, True),
+    ]
+    assert {each["shard"] for each in found["nodes"]} == {"a", "b", "c"}

@@ -41,6 +41,7 @@ class MemoryMetadata:
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.commits: list[list[CommittedOffset]] = []
         self.is_down = False
+        self.shard = ""
         self.members = MemoryMemberships(self)
         self.offset_snapshots = MemoryOffsetSnapshots(clock)
         self.schedules = MemorySchedules(self)

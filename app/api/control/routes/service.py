@@ -165,14 +165,4 @@ async def list_error_codes() -> ErrorCodeList:
 )
 async def list_nodes(services: WithServices) -> NodeList:
     """All nodes that ever registered, with their last sign of life."""
-    nodes = [
-        NodeDocument(
-            node_id=node.node_id,
-            address=node.address,
-            store_id=node.store_id.hex(),
-            started_ms=node.started_ms,
-            seen_ms=node.seen_ms,
-        )
-        for node in await services.metadata.list_nodes()
-    ]
-    return NodeList(nodes=nodes)
+    return NodeList(nodes=[NodeDocument.of(node) for node in await services.metadata.list_nodes()])

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from app.api.http.durations import DURATION_PATTERN, format_duration, parse_duration_ms
+from app.api.ports import Node
 from app.broker.health import ConditionCode
 from app.broker.ports import Group, Topic
 from app.broker.results import Committed, QueuePosition, QueueRange
@@ -366,6 +367,24 @@ class NodeDocument(AnswerModel):
     store_id: str
     started_ms: int
     seen_ms: int
+    shard: str = Field(description="The shard that its store is")
+    advertise_url: str = Field(description="Where clients reach it")
+    zone: str = Field(description="Where it stands, as its setting says")
+    version: str = Field(description="Of its program")
+
+    @classmethod
+    def of(cls, node: Node) -> Self:
+        return cls(
+            node_id=node.node_id,
+            address=node.address,
+            store_id=node.store_id.hex(),
+            started_ms=node.started_ms,
+            seen_ms=node.seen_ms,
+            shard=node.shard,
+            advertise_url=node.advertise_url,
+            zone=node.zone,
+            version=node.version,
+        )
 
 
 class NodeList(AnswerModel):

@@ -1,0 +1,155 @@
+"""Where things are: the shards of a topic's queues, and the nodes and shards of the cluster."""
+
+from hashlib import blake2b
+from typing import Final
+
+from fastapi import Request, Response
+from pydantic import Field
+
+from app.api.control.dependencies import Services, WithServices
+from app.api.control.operation_router import OperationRouter
+from app.api.control.schemas.schemas import AnswerModel, NodeDocument
+from app.api.http.entity_tags import is_known
+from app.api.http.json_line import JsonLine
+from app.api.operations.answers import ETAG_HEADER
+from app.api.operations.operation import Action, Answer
+from app.api.ports import Shard
+from app.broker.topic_lookup import find_topic
+
+router = OperationRouter("cluster")
+
+VALID_MS: Final = 30_000
+"""How long a client may keep a route without asking whether it is still this one."""
+
+
+class RouteQueueDocument(AnswerModel):
+    """Where a queue is."""
+
+    queue_id: int = Field(description="The queue within its topic")
+    shard: str = Field(description="The shard that has it")
+    perm: str = Field(description="What clients may do with it: rw, r, w or none")
+    epoch: int = Field(description="In which its shard is led; it rises with each start")
+    leader: str | None = Field(
+        description="The URL of the node that leads the shard; null: none that answers is known"
+    )
+    replicas: list[str] = Field(description="URLs of the nodes that have it in sync")
+
+
+class RouteDocument(AnswerModel):
+    """Where the queues of a topic are."""
+
+    topic: str
+    generation: int = Field(description="Tells topics of the same name apart")
+    metadata_version: int = Field(description="What the node that was asked knows")
+    valid_ms: int = Field(description="How long it may be kept; NOT_LEADER ends it earlier")
+    queues: list[RouteQueueDocument] = Field(description="All queues, in order")
+
+
+class ShardDocument(AnswerModel):
+    """A shard: one log, led by one node."""
+
+    name: str
+    shard_id: str = Field(description="The id of its store, 8 hex digits")
+    epoch: int = Field(description="In which it is led; it rises with each start")
+    leader: str | None = Field(description="The id of the node that leads it")
+    leader_url: str | None = Field(description="Where clients reach that node")
+    answers: bool = Field(description="Whether that node answers the one that was asked")
+    queues: int = Field(description="Queues of topics that are in it")
+
+
+class ClusterDocument(AnswerModel):
+    """The nodes and shards, as the node that was asked knows them."""
+
+    shard: str = Field(description="The shard of the node that was asked")
+    metadata_version: int = Field(description="What the node that was asked knows")
+    nodes: list[NodeDocument] = Field(description="All nodes that ever registered")
+    shards: list[ShardDocument] = Field(description="All shards, by name")
+
+
+@router.serve(
+    "GET /v1/topics/{topic}/route",
+    "Which node leads each queue of a topic",
+    needs={"topic": Action.GET},
+    answers={
+        200: Answer("Where the queues are", RouteDocument, ETAG_HEADER),
+        304: Answer("It is still the one of `If-None-Match`", headers=ETAG_HEADER),
+    },
+)
+async def get_route(topic: str, services: WithServices, request: Request) -> Response:
+    """For clients that ask the node of a queue themselves; any node takes any request all the same.
+    `NOT_LEADER` says that it is another one by now."""
+    view = find_topic(services.metadata, topic)
+    snapshot = services.metadata.snapshot
+    queues = []
+    for queue_id in range(view.queues):
+        shard = view.shard_of(queue_id)
+        name = services.metadata.shard if shard is None else shard
+        known = snapshot.shards.get(name)
+        url = _leader_of(services, known)
+        queues.append(
+            RouteQueueDocument(
+                queue_id=queue_id,
+                shard=name,
+                perm=view.permission_of(queue_id).value,
+                epoch=0 if known is None else known.epoch,
+                leader=url,
+                replicas=[] if url is None else [url],
+            )
+        )
+    route = RouteDocument(
+        topic=topic,
+        generation=view.generation,
+        metadata_version=snapshot.version,
+        valid_ms=VALID_MS,
+        queues=queues,
+    )
+    said = route.model_dump_json(exclude={"metadata_version"}).encode()
+    tag = f'W/"{blake2b(said, digest_size=12).hexdigest()}"'
+    if is_known(request.headers.get("if-none-match", "").encode("latin-1") or None, tag.encode()):
+        return Response(status_code=304, headers={"ETag": tag})
+    return JsonLine(route.model_dump(mode="json"), headers={"ETag": tag})
+
+
+@router.serve(
+    "GET /v1/cluster",
+    "The nodes and shards of the cluster",
+    needs={"cluster": Action.GET},
+)
+async def get_cluster(services: WithServices) -> ClusterDocument:
+    """A lone node is a cluster of one shard."""
+    metadata = services.metadata
+    snapshot = metadata.snapshot
+    counts = dict.fromkeys(snapshot.shards, 0)
+    for view in snapshot.topics.values():
+        for queue_id in range(view.queues):
+            name = view.shard_of(queue_id) or metadata.shard
+            counts[name] = counts.get(name, 0) + 1
+    shards = [
+        ShardDocument(
+            name=each.name,
+            shard_id=each.shard_id.hex(),
+            epoch=each.epoch,
+            leader=each.leader or None,
+            leader_url=each.advertise_url or None,
+            answers=_answers(services, each.name),
+            queues=counts[each.name],
+        )
+        for each in sorted(snapshot.shards.values(), key=lambda each: each.name)
+    ]
+    return ClusterDocument(
+        shard=metadata.shard,
+        metadata_version=snapshot.version,
+        nodes=[NodeDocument.of(node) for node in await metadata.list_nodes()],
+        shards=shards,
+    )
+
+
+def _answers(services: Services, shard: str) -> bool:
+    relay = services.relay
+    return shard == services.metadata.shard or relay is None or relay.is_up(shard)
+
+
+def _leader_of(services: Services, shard: Shard | None) -> str | None:
+    if shard is None or not _answers(services, shard.name):
+        return None
+    return shard.advertise_url or None

@@ -263,7 +263,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         "Values of that claim, and the roles that they are here. Other values give no role.",
     ),
     "oidc_lifetime_max": Setting(
-        _number(0, OIDC_LIFETIME_MAX),
+        number(0, OIDC_LIFETIME_MAX),
         "Seconds from when a token was issued until it expires; one that is made for longer is "
         "refused, since no token can be revoked by itself. 0: any.",
     ),

@@ -204,7 +204,7 @@ class Gateway:
         """The handler; before it, where there are other shards, the node that leads the one that
         the request is aimed at."""
         relay = self._relay
-        if operation.aim is None or relay is None or not relay.places.are_several:
+        if relay is None or not relay.places.are_several:
             return handler
 
         async def carry(exchange: RequestContext, *names: str) -> None:
@@ -213,6 +213,9 @@ class Gateway:
                 await in_task()  # whose context has the namespace
                 with within(exchange.namespace):
                     stored = operation.stored_names(names)
+            if operation.names[0] == "topic" and relay.places.topic(stored[0]) is None:
+                await in_task()
+                await relay.learn_of(operation, stored)
             aimed = relay.aimed_at(exchange, operation, stored)
             if aimed is not HERE:
                 await in_task()

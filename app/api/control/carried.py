@@ -25,11 +25,15 @@ async def carried(request: Request) -> Response | None:
     if services is None or services.relay is None or services.rights is None:
         return None
     relay = services.relay
+    if not relay.places.are_several:
+        return None
     operation = services.rights.operation(request.scope["route"].operation_id)
-    if operation.aim is None or not relay.places.are_several:
+    names = tuple(request.path_params[name] for name in operation.names)
+    if operation.method != "PUT":
+        await relay.learn_of(operation, names)
+    if operation.aim is None:
         return None
     context: RequestContext = request.scope[CONTEXT_KEY]
     await authorize(request)
-    names = tuple(request.path_params[name] for name in operation.names)
     aimed = relay.aimed_at(context, operation, names)
     return _Answered() if await relay.carry(context, operation, names, aimed) else None

@@ -52,8 +52,7 @@ class PeerConnection(asyncio.Protocol):
     # --- the transport
 
     @override
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
         self.is_open = True
         assert self._asking is not None

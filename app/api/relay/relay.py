@@ -84,11 +84,24 @@ class Relay:
         self._peers = peers
         self.places = Places(metadata, self.is_up)
         self.relayed_count = 0
+        self._learning: asyncio.Future[bool] | None = None
 
     def is_up(self, shard: str) -> bool:
         """Whether the node that leads a shard answers, as far as is known."""
         view = self._metadata.snapshot.shards.get(shard)
         return view is not None and (self._peers is None or self._peers.is_up(view.cluster_url))
+
+    async def learn_of(self, operation: Operation, names: Names) -> None:
+        """Hear of a topic that a path names and nobody knows here: another node may have made it a
+        moment ago. Many that ask at once ask the database once."""
+        if "topic" not in operation.names or not self.places.are_several:
+            return
+        if self.places.topic(names[operation.names.index("topic")]) is not None:
+            return
+        if self._learning is None or self._learning.done():
+            self._learning = asyncio.ensure_future(self._metadata.refresh())
+        with suppress(CurlewError):  # without the database nothing new is known
+            await asyncio.shield(self._learning)
 
     def close(self) -> None:
         """Keep no connections."""

@@ -86,8 +86,7 @@ class _Handshake(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     @override
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(SECONDS, transport.abort)

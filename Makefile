@@ -87,7 +87,7 @@ bench-spark: .venv/test.stamp ## measure the Spark connector, some minutes
 	$(BIN)/python -m benchmarks.spark $(ARGS)
 
 cluster: .venv/test.stamp ## run a PostgreSQL and three nodes of three shards, and print lines to paste
-	$(BIN)/python -m tests.support.nodes.local_cluster
+	$(BIN)/python -m tests.support.cluster.local_cluster
 
 demo: .venv/demo.stamp ## send a year of flights through Curlew and Spark
 	PYTHONPATH=spark_connector/examples $(BIN)/python -m flights $(ARGS)

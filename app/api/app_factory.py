@@ -88,16 +88,8 @@ def build_api(
     owners = ClientOwners(clock, limits)
     control_plane = build_control_plane(
         Services(
-            broker,
-            metadata,
-            limits,
-            traffic,
-            connections,
-            pressure,
-            configuration,
-            rights,
-            owners,
-            relay,
+            *(broker, metadata, limits, traffic, connections),
+            *(pressure, configuration, rights, owners, relay),
         )
     )
     control_plane.router.routes += _documentation_routes()

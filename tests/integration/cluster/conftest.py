@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cluster.three_nodes import ServedNode, three_nodes
 from tests.support.metadata.databases import PostgresDatabases
-from tests.support.nodes.three_nodes import ServedNode, three_nodes
 
 
 @pytest.fixture

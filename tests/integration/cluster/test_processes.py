@@ -7,9 +7,9 @@ import httpx
 import pytest
 
 from app.cluster import migrate
+from tests.support.cluster.three_nodes import free_port, secret_file
 from tests.support.metadata.databases import PostgresDatabases
 from tests.support.nodes.node import RunningNode, run_node
-from tests.support.nodes.three_nodes import free_port, secret_file
 
 pytestmark = pytest.mark.postgres
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.message import Message, queue_for_sharding_key
 from tests.support.clients.frames import request_frame
-from tests.support.nodes.three_nodes import ServedNode
+from tests.support.cluster.three_nodes import ServedNode
 from tests.support.nodes.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]

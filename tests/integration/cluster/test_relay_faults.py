@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.nodes.three_nodes import free_port, secret_file, start_node
+from tests.support.cluster.three_nodes import free_port, secret_file, start_node
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 

@@ -17,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run serve migrate health venv test test-fast test-long test-crash test-conformance check format bench demo cluster openapi settings messages docs docs-serve lock sbom clean
+.PHONY: help run serve migrate health venv test test-fast test-long test-crash test-conformance check format bench demo cluster openapi settings messages ui-shots docs docs-serve lock sbom clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,6 +101,9 @@ settings: .venv/run.stamp ## write docs/running/settings.md anew
 	mkdir -p build
 	$(BIN)/curlew settings > build/settings.md
 	mv build/settings.md docs/running/settings.md
+
+ui-shots: .venv/test.stamp ## take a picture of every page, in both themes and two widths, to build/screenshots
+	$(BIN)/python -m pytest -q tests/ui/test_every_page.py -k "whole or empty" $(ARGS)
 
 messages: .venv/test.stamp ## bring the translations of the pages up to date with their texts
 	$(BIN)/python -m tests.support.clients.ui_messages

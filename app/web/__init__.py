@@ -52,7 +52,7 @@ from app.web.consuming import (
     redriving,
 )
 from app.web.entrance import sign_in
-from app.web.messaging import overview, topics
+from app.web.messaging import messages, overview, publishing, search, tail, topics
 from app.web.operating import about, clients, nodes
 from app.web.serving.api import AsgiApp
 from app.web.serving.families import Family
@@ -63,6 +63,10 @@ from app.web.web_site import Site
 FAMILIES: Final[Sequence[Family]] = (
     overview.family,
     topics.family,
+    messages.family,
+    publishing.family,
+    tail.family,
+    search.family,
     groups.family,
     group_members.family,
     offset_reset.family,

@@ -169,6 +169,7 @@ class Site:
             "theme": theme_of(page.request),
             "families": self.families,
             "has_search": any(each.name == "search" for each in self.families),
+            "has_groups": any(each.name == "groups" for each in self.families),
             "family": family,
             "live": live_s is not None,
             "stream": page.here(),

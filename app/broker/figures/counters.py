@@ -101,18 +101,34 @@ class Figures:
         self.out_count += count
         self.out_bytes += size
 
-    def step(self, *, ends_minute: bool, ends_day: bool) -> None:
-        """Write the sums down; called every `STEP_S`."""
-        packed = _PACKED.pack(*self.sums())
+    def step(self, *, ends_minute: bool, ends_day: bool) -> Sums | None:
+        """Write the sums down; called every `STEP_S`. What came since the last time; None:
+        nothing."""
+        sums = self.sums()
+        packed = _PACKED.pack(*sums)
+        came = None
         if packed == self._last:
             self.idle_steps += 1
         else:
+            came = sums.less(_unpacked(self._last))
             self._last, self.idle_steps = packed, 0
         self._steps.append(self._last)
         if ends_minute:
             self._minutes.append(self._last)
         if ends_day:
             self._day = self._last
+        return came
+
+    def add(self, came: Sums) -> None:
+        """Count what others have counted."""
+        self.in_count += came.in_count
+        self.in_bytes += came.in_bytes
+        self.out_count += came.out_count
+        self.out_bytes += came.out_bytes
+        self.acks_ok += came.acks_ok
+        self.acks_failed += came.acks_failed
+        self.retries += came.retries
+        self.dead_letters += came.dead_letters
 
     def within_steps(self, count: int) -> Sums:
         """What came since `count` steps ago, and in the step that has begun."""

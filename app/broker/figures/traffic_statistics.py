@@ -68,6 +68,8 @@ class Statistics:
         self.topics: dict[str, TopicFigures] = {}
         self.groups: dict[tuple[str, str], GroupFigures] = {}
         """(group, topic) → figures."""
+        self.whole = Figures(self.since_ms)
+        """Everything together, as of the last step; what is deleted still counts."""
         self.other_topic = TopicFigures(self.since_ms)
         self.other_group = GroupFigures(self.since_ms)
 
@@ -165,6 +167,11 @@ class Statistics:
         start_ms = self._stepped_ms - steps * step_ms
         return Series(start_ms, width * step_ms, figures.series(steps, width))
 
+    def within(self, figures: Figures, steps: int) -> Window:
+        """What came in the last `steps` whole steps, or in as many as there were."""
+        count = max(min(steps, self._steps), 1)
+        return Window(count * STEP_S, figures.series(count, count)[0])
+
     # --- time
 
     async def turn(self) -> None:
@@ -179,7 +186,10 @@ class Statistics:
         if ends_day:
             self._day, self._day_began_s = self._stepped_ms // DAY_MS, now_s
         for figures in self._all():
-            figures.step(ends_minute=ends_minute, ends_day=ends_day)
+            came = figures.step(ends_minute=ends_minute, ends_day=ends_day)
+            if came is not None:
+                self.whole.add(came)
+        self.whole.step(ends_minute=ends_minute, ends_day=ends_day)
         _drop_idle(self.topics, self._rows_max)
         _drop_idle(self.groups, self._rows_max)
 

@@ -1,11 +1,22 @@
-"""The list of topics, page by page in the order of their names."""
+"""The list of topics, and one topic: its queues, groups and settings; making and deleting one."""
 
-from typing import Final
+import re
+from typing import Any, Final
 
-from app.web.serving.families import Family
-from app.web.serving.page import PAGE_SIZE, Outcome, Page
+from app.web.serving.api import Asked, Refused, address
+from app.web.serving.families import LIVE_S, Family
+from app.web.serving.page import PAGE_SIZE, Moved, Outcome, Page
 
 family: Final = Family("topics", label="Topics", path="topics", key="t")
+
+QUEUES_SHOWN_MAX: Final = 64
+"""Of one topic, which may have 1,024; the JSON behind the page has all."""
+QUEUES_WITH_TIMES_MAX: Final = 16
+"""Of more queues, it is not looked up when each was last sent to."""
+GROUPS_LOOKED_AT_MAX: Final = 1_000
+GROUPS_SHOWN_MAX: Final = 50
+_TYPES: Final = ("normal", "fifo", "delay", "transaction")
+_QUEUES: Final = re.compile(r"[0-9]{1,5}")
 
 
 @family.page("/topics")
@@ -19,4 +30,114 @@ async def list_topics(page: Page) -> Outcome:
         next_token=found.get("next_page_token"),
         prefix=prefix,
         token=token,
+        types=_TYPES,
+        problem=None,
     )
+
+
+@family.act("/topics")
+async def make_topic(page: Page) -> Outcome:
+    """Make one; one that is there stays as it is."""
+    name, queues = page.form.get("name", "").strip(), page.form.get("queues", "")
+    wanted: dict[str, Any] = {"type": page.form.get("type", "")}
+    if _QUEUES.fullmatch(queues):
+        wanted["queues"] = int(queues)
+    try:
+        await page.api.ask(
+            "PUT", address("topics", name or "-"), json=wanted, headers={"If-None-Match": "*"}
+        )
+    except Refused as error:
+        found = await page.get("topics", page_size=PAGE_SIZE)
+        values = {"prefix": "", "token": "", "types": _TYPES, "problem": error.problem}
+        return page.show(
+            "messaging/topics.html",
+            status=error.status,
+            topics=found["topics"],
+            next_token=found.get("next_page_token"),
+            **values,
+        )
+    return Moved(f"topics/{name}", page.gettext("The topic is made."))
+
+
+@family.page("/topics/{topic}", live_s=LIVE_S)
+async def one_topic(page: Page) -> Outcome:
+    """Its queues and what goes through it."""
+    topic = page.name("topic")
+    stats = await page.get("topics", topic, "stats", step="15s")
+    queues = stats["queues"][:QUEUES_SHOWN_MAX]
+    times: dict[int, int | None] = {}
+    if len(stats["queues"]) <= QUEUES_WITH_TIMES_MAX:
+        times = {each["queue_id"]: await _last_stored_ms(page, topic, each) for each in queues}
+    return page.show(
+        "messaging/topic.html", topic=topic, stats=stats, queues=queues, times=times, tab="queues"
+    )
+
+
+async def _last_stored_ms(page: Page, topic: str, queue: dict[str, int]) -> int | None:
+    """When the newest message of a queue was stored; None for an empty one."""
+    if not queue["depth"]:
+        return None
+    query: Asked = {"offset": queue["max_offset"] - 1, "max_messages": 1, "clamp": "true"}
+    where = address("topics", topic, "queues", str(queue["queue_id"]), "messages", query=query)
+    try:
+        found = (await page.api.ask("GET", where)).json()["messages"]
+    except Refused:  # it may have no messages meanwhile, or the reader may not see them
+        return None
+    return int(found[0]["store_time_ms"]) if found else None
+
+
+async def groups_of(page: Page, topic: str) -> list[str]:
+    """The groups that read the topic, of those that the reader may see, by name."""
+    where = address("groups", query={"page_size": GROUPS_LOOKED_AT_MAX})
+    found = (await page.api.ask("GET", where)).json()["groups"]
+    return [
+        group["name"]
+        for group in found
+        if any(each["topic"] == topic for each in group["subscriptions"])
+    ][:GROUPS_SHOWN_MAX]
+
+
+@family.page("/topics/{topic}/groups", live_s=LIVE_S)
+async def groups_of_topic(page: Page) -> Outcome:
+    """Who reads it, and how far behind."""
+    topic = page.name("topic")
+    await page.get("topics", topic)
+    rows = []
+    for group in await groups_of(page, topic):
+        lag = await page.find("groups", group, "lag", topic=topic)
+        if lag is not None:
+            rows.append(lag)
+    return page.show("messaging/topic_groups.html", topic=topic, rows=rows, tab="groups")
+
+
+@family.page("/topics/{topic}/settings")
+async def settings_of_topic(page: Page) -> Outcome:
+    """What is set of it, and its end."""
+    return await _settings(page, None)
+
+
+async def _settings(page: Page, problem: dict[str, Any] | None, status: int = 200) -> Outcome:
+    topic = page.name("topic")
+    settings = await page.get("topics", topic)
+    stats = await page.find("topics", topic, "stats", range="5s")
+    return page.show(
+        "messaging/topic_settings.html",
+        status=status,
+        topic=topic,
+        settings=settings,
+        depth=None if stats is None else stats["depth"],
+        may_delete=await page.may("DELETE", topic=topic),
+        tab="settings",
+        problem=problem,
+    )
+
+
+@family.act("/topics/{topic}/delete")
+async def delete_topic(page: Page) -> Outcome:
+    """Delete it with all its messages, when its name was typed."""
+    topic = page.name("topic")
+    if page.form.get("typed", "") != topic:
+        problem = {"detail": page.gettext("The name that you typed is another one.")}
+        return await _settings(page, {**Refused(422, problem).problem}, 422)
+    await page.act("DELETE", "topics", topic)
+    return Moved("topics", page.gettext("The topic is deleted, and all its messages."))

@@ -3,6 +3,7 @@
 A number is exact and in groups of three: 64-bit offsets are never rounded. Moments are UTC.
 """
 
+import re
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -13,6 +14,8 @@ UNKNOWN: Final = "\N{EN DASH}"
 _DURATIONS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _EXACT_BELOW: Final = 10.0
+_EPOCH_MS: Final = re.compile(r"(?<![\w.])[12][0-9]{12}(?![\w.])")
+"""Between the years 2001 and 2065."""
 
 
 def number_text(number: int | None) -> str:
@@ -88,6 +91,11 @@ def share_text(share: float | None) -> str:
     return UNKNOWN if share is None else f"{share * 100:.0f} %"
 
 
+def moments_text(text: str) -> str:
+    """A sentence of the API, with its epoch milliseconds as times."""
+    return _EPOCH_MS.sub(lambda found: moment_text(int(found[0])), text)
+
+
 FILTERS: Final[dict[str, Any]] = {
     "number": number_text,
     "rate": rate_text,
@@ -97,4 +105,5 @@ FILTERS: Final[dict[str, Any]] = {
     "moment": moment_text,
     "clock": clock_text,
     "share": share_text,
+    "moments": moments_text,
 }

@@ -26,6 +26,8 @@ Json = dict[str, Any]
 Document = Any
 """JSON as it was decoded."""
 Query = Mapping[str, str | int | None]
+Asked = dict[str, str | int | None]
+"""A query that is made step by step."""
 
 PREFIX: Final = "/v1"
 _PASSED_ON: Final = frozenset({b"host", b"authorization", b"user-agent"})
@@ -102,10 +104,12 @@ class Api:
         json: object = None,
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
+        bad: int | None = None,
     ) -> Answer:
-        """Any request; `json` is its body, or `body` is. Raises `Refused`."""
+        """Any request; `json` is its body, or `body` is. Raises `Refused`, but for the status
+        `bad`."""
         answer = await self._call(method, where, json, body, headers or {})
-        if answer.status >= HTTPStatus.BAD_REQUEST:
+        if answer.status >= HTTPStatus.BAD_REQUEST and answer.status != bad:
             raise Refused(answer.status, _problem(answer))
         return answer
 
@@ -121,7 +125,8 @@ class Api:
         if json is not None:
             body = msgspec.json.encode(json)
             kind = "merge-patch+json" if method == "PATCH" else "json"
-            sent.append((b"content-type", f"application/{kind}".encode()))
+            if "Content-Type" not in headers:
+                sent.append((b"content-type", f"application/{kind}".encode()))
         if body or method not in {"GET", "DELETE"}:
             sent.append((b"content-length", b"%d" % len(body)))
         sent += [(name.lower().encode(), value.encode()) for name, value in headers.items()]

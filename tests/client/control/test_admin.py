@@ -29,7 +29,15 @@ NOT_OF_ADMIN: Final = {
     *("seal_producer", "send_batch", "send_message", "settle_messages", "stream_group"),
     *("stream_topic", "unlock_queues", "get_positions"),
     # what says no more than a `get`, and what programs that watch nodes read
-    *("get_health", "get_metrics", "head_group", "head_queue", "head_schedule", "head_topic"),
+    *(
+        "get_health",
+        "get_metrics",
+        "get_stats",
+        "head_group",
+        "head_queue",
+        "head_schedule",
+        "head_topic",
+    ),
 }
 PAGED_BY_THE_CLIENT: Final = {"page_token", "page_size"}
 SHOWN_OTHERWISE: Final = {

@@ -34,6 +34,22 @@ PAGES: Final[dict[str, str]] = {
     "overview": "",
     "topics": "topics",
     "topics-none": "topics?prefix=none",
+    "topic": "topics/orders",
+    "topic-long-name": "topics/telemetry-of-all-vehicles-in-the-northern-fleet-and-of-some-others",
+    "topic-groups": "topics/orders/groups",
+    "topic-settings": "topics/orders/settings",
+    "publish": "topics/orders/publish",
+    "publish-copy": "topics/orders/publish?copy={message}",
+    "messages": "topics/orders/messages",
+    "messages-none": "topics/orders/messages?tag=none",
+    "messages-refused": "topics/orders/messages?filter=sql:a+AND",
+    "message": "topics/orders/messages/{message}",
+    "message-json": "topics/orders/messages/{json}",
+    "message-hex": "topics/orders/messages/{binary}",
+    "tail": "topics/orders/tail",
+    "search": "search?q=o",
+    "search-message": "search?q={message}",
+    "search-nothing": "search?q=nothing-is-called-so",
     **CONSUMING_PAGES,
     "missing": "no-such-page",
     "sign-in": "sign-in",
@@ -44,6 +60,7 @@ something to show."""
 EMPTY_PAGES: Final[dict[str, str]] = {
     "overview": "",
     "topics": "topics",
+    "search": "search",
     **EMPTY_CONSUMING_PAGES,
 }
 """The same, on a node that has nothing yet."""
@@ -74,8 +91,9 @@ def _messages(client: httpx.Client, filled: Filled) -> None:
     sent = _ok(
         client.post(
             "/v1/topics/orders/messages",
+            headers={"Content-Type": "application/vnd.curlew+json"},
             json={
-                "json": {"note": HOSTILE},
+                "text": HOSTILE,
                 "tag": "created",
                 "keys": ["o-17", HOSTILE.replace(" ", "_")],
                 "properties": {"region": HOSTILE, "trace": "t-1"},
@@ -86,7 +104,16 @@ def _messages(client: httpx.Client, filled: Filled) -> None:
     for number in range(30):
         body = f'{{"id":{BIG_NUMBER},"price":1.10,"place":{number}}}'.encode()
         headers = {"MQ-Tag": "paid" if number % 3 else "created", "MQ-Keys": f"o-{number}"}
-        _ok(client.post("/v1/topics/orders/messages", content=body, headers=headers))
+        sent = _ok(client.post("/v1/topics/orders/messages", content=body, headers=headers))
+    filled.ids["json"] = sent["message_id"]
+    octets = {"Content-Type": "application/octet-stream"}
+    body = bytes(range(256))
+    sent = _ok(client.post("/v1/topics/orders/messages", content=body, headers=octets))
+    filled.ids["binary"] = sent["message_id"]
+    for group in ("billing", "a-group-with-a-name-that-is-as-long-as-names-become-in-practice"):
+        where = f"/v1/topics/orders/groups/{group}/messages:receive?max_messages=5"
+        handles = [each["receipt_handle"] for each in _ok(client.post(where))["messages"]]
+        _ok(client.delete(f"/v1/receipts/{handles[0]}"))
 
 
 def _ok(answer: httpx.Response) -> Any:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 KEY = make_key(bytes(KEY_ID_BYTES), bytes(KEY_SECRET_BYTES)).text.encode()
 WITH_KEY = {b"host": b"queue.example.org", b"authorization": b"Bearer " + KEY}
 OPEN = {"get_health", "get_readiness"}
-PAGES = ["/", "/ui", "/ui/", "/ui/static/a.css", "/docs", "/openapi.json", "/nothing", "/v1/"]
+PAGES = ["/docs", "/openapi.json", "/nothing", "/v1/", "/uix", "/UI/"]
 
 
 class Source:
@@ -95,6 +95,13 @@ async def test_an_open_node_asks_nobody(path: str) -> None:
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
 async def test_pages_and_unknown_paths_ask_for_a_key(method: str, path: str) -> None:
     assert is_refused(await call(gateway(), method, path))
+
+
+async def test_the_pages_ask_for_a_key_themselves() -> None:
+    for path in ("/", "/ui", "/ui/", "/ui/static/a.css"):
+        assert not is_refused(await call(gateway(), "GET", path))
+    for path in ("/", "/ui"):
+        assert is_refused(await call(gateway(), "POST", path))
 
 
 @pytest.mark.parametrize("path", ["/healthz/", "/healthz/x", "//healthz", "/HEALTHZ"])

@@ -14,6 +14,7 @@ from app.api.control.schemas.statistics_schemas import (
     GroupStatistics,
     GroupTopicStatistics,
     LatencyDocument,
+    NodeStatistics,
     RatesDocument,
     SeriesDocument,
     TopicStatistics,
@@ -24,6 +25,7 @@ from app.api.control.schemas.statistics_schemas import (
 from app.api.http.durations import parse_duration_ms
 from app.api.operations.operation import Action, Json
 from app.broker.figures.counters import STEP_S, STEPS, Figures, GroupFigures, TopicFigures
+from app.broker.figures.traffic_statistics import WINDOWS
 from app.broker.insight.lag import check_known_group
 from app.broker.topic_lookup import find_topic
 from app.domain.access.actions import Kind
@@ -147,6 +149,41 @@ async def get_group_stats(
             )
             for name, each in found.items()
         ],
+    )
+
+
+@router.serve(
+    "GET /v1/stats",
+    "What goes through a node",
+    needs={"cluster": Action.GET},
+)
+async def get_stats(
+    services: WithServices,
+    range: Range = "15m",  # noqa: A002  # the name in the URL
+    step: Step = "5s",
+) -> NodeStatistics:
+    """All topics and groups together: rates and a series as of the last whole 5 seconds, how far
+    groups are behind, and how much is stored. Counters begin at zero with the node."""
+    scale = _Scale.of(range, step)
+    broker, snapshot = services.broker, services.metadata.snapshot
+    statistics = broker.statistics
+    _rows, behind = await broker.lag.pair_lags(0)
+    dead_letters = await broker.dead_letters.count_all(list(snapshot.groups))
+    store = broker.store.status()
+    whole = statistics.whole
+    return NodeStatistics(
+        since_ms=statistics.since_ms,
+        topics=len(snapshot.topics),
+        groups=len(snapshot.groups),
+        lag=behind.lag,
+        dead_letters=dead_letters,
+        stored_bytes=store.written_end - store.start,
+        counters=CountsDocument.of(whole.sums()),
+        rates={
+            name: RatesDocument.of(statistics.within(whole, steps))
+            for name, steps in WINDOWS.items()
+        },
+        series=SeriesDocument.of(statistics.series(whole, *scale)),
     )
 
 

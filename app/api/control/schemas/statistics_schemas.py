@@ -143,6 +143,26 @@ class GroupStatistics(_StatisticsDocument):
     topics: list[GroupTopicStatistics] = Field(description="Each topic by itself, by name")
 
 
+class NodeStatistics(AnswerModel):
+    """What goes through a node, in all topics and groups together, and how much it holds."""
+
+    since_ms: int = Field(description="The node's start", examples=[1_800_000_000_000])
+    topics: int = Field(description="How many there are", examples=[12])
+    groups: int = Field(description="How many there are", examples=[5])
+    lag: int = Field(
+        description="Messages that are not done for groups in queues that they have begun, retries"
+        " included",
+        examples=[1_230],
+    )
+    dead_letters: int = Field(description="Dead letters of all groups", examples=[3])
+    stored_bytes: int = Field(description="Bytes of the log", examples=[1_073_741_824])
+    counters: CountsDocument = Field(description="Since `since_ms`, as of the last 5 seconds")
+    rates: dict[str, RatesDocument] = Field(
+        description="By window: 10s, 1m, 10m", examples=[{"10s": {"in": 20.0, "out": 19.7}}]
+    )
+    series: SeriesDocument = Field(description="The last `range`, a row for every `step`")
+
+
 def total(parts: Iterable[Sums]) -> Sums:
     """The sum of all."""
     found = Sums()

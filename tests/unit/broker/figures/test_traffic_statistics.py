@@ -193,3 +193,22 @@ async def test_times_are_counted_when_somebody_looks_and_before_they_are_too_man
         assert figures.latency[1] == 1
         assert sum(figures.latency) == figures.in_count == PUTS_PUT_DOWN_MAX + 1
         assert round(figures.latency_ms, 3) == PUTS_PUT_DOWN_MAX // 2 * 60_001 + 1.1
+
+
+async def test_the_whole_is_the_sum_of_all_and_keeps_what_is_deleted() -> None:
+    async with running() as world:
+        await world.topic(1, name="other")
+        statistics = world.broker.statistics
+        put(statistics, 3, 30)
+        put(statistics, 2, 20, "other")
+        await step(world)
+        assert statistics.whole.sums() == Sums(5, 50)
+        assert statistics.within(statistics.whole, 2) == (5.0, Sums(5, 50))
+        statistics.forget_topic("other")
+        put(statistics, 1, 10)
+        await step(world)
+        assert statistics.whole.sums() == Sums(6, 60)
+        assert statistics.within(statistics.whole, 2) == (10.0, Sums(6, 60))
+        assert statistics.series(statistics.whole, 2, 1).rows == [Sums(5, 50), Sums(1, 10)]
+        await step(world)
+        assert statistics.within(statistics.whole, 2) == (10.0, Sums(1, 10))

@@ -32,7 +32,6 @@ NOT_OF_ADMIN: Final = {
     *(
         "get_health",
         "get_metrics",
-        "get_stats",
         "head_group",
         "head_queue",
         "head_schedule",
@@ -144,6 +143,7 @@ READ: Final = [
     *("list_topics", "list_groups", "list_namespaces", "list_nodes", "list_operations"),
     *("list_policies", "list_principals", "list_roles", "list_schedules", "list_transactions"),
     *("list_error_codes", "get_audit", "get_config", "get_limits", "get_readiness", "get_whoami"),
+    *("get_cluster", "get_stats"),
     "search_traces",
 ]
 

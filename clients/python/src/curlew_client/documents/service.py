@@ -132,6 +132,52 @@ class Node(TypedDict):
     store_id: str
     started_ms: int
     seen_ms: int
+    shard: str
+    advertise_url: str
+    zone: str
+    version: str
+
+
+class Shard(TypedDict):
+    """A shard: one log, led by one node."""
+
+    name: str
+    shard_id: str
+    epoch: int
+    leader: str | None
+    leader_url: str | None
+    answers: bool
+    queues: int
+
+
+class Cluster(TypedDict):
+    """The nodes and shards, as the node that was asked knows them."""
+
+    shard: str
+    metadata_version: int
+    nodes: list[Node]
+    shards: list[Shard]
+
+
+class RouteQueue(TypedDict):
+    """Where a queue is."""
+
+    queue_id: int
+    shard: str
+    perm: str
+    epoch: int
+    leader: str | None
+    replicas: list[str]
+
+
+class Route(TypedDict):
+    """Where the queues of a topic are."""
+
+    topic: str
+    generation: int
+    metadata_version: int
+    valid_ms: int
+    queues: list[RouteQueue]
 
 
 class NodeList(TypedDict):

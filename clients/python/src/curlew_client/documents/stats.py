@@ -103,3 +103,18 @@ class TopicStatistics(TypedDict):
     series: Series
     put_latency_ms: Latency
     failures: dict[str, int]
+
+
+class NodeStatistics(TypedDict):
+    """What goes through a node, in all topics and groups together, and how much it
+    holds."""
+
+    since_ms: int
+    topics: int
+    groups: int
+    lag: int
+    dead_letters: int
+    stored_bytes: int
+    counters: Counts
+    rates: dict[str, Rates]
+    series: Series

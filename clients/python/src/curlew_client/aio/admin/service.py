@@ -3,6 +3,7 @@
 from curlew_client.aio.admin.asking import AsyncAsking
 from curlew_client.documents.service import (
     Cancel,
+    Cluster,
     Config,
     ConfigChange,
     ErrorCodeList,
@@ -13,6 +14,7 @@ from curlew_client.documents.service import (
     OperationList,
     Readiness,
 )
+from curlew_client.documents.stats import NodeStatistics
 from curlew_client.wire.http1 import path_part as part
 
 
@@ -38,6 +40,18 @@ class AsyncService(AsyncAsking):
     async def get_readiness(self) -> Readiness:
         """Whether the node takes requests."""
         return await self._ask(Readiness, "GET", "/readyz")
+
+    async def get_cluster(self) -> Cluster:
+        """The nodes and shards of the cluster, as the node that is asked knows them."""
+        return await self._ask(Cluster, "GET", "/v1/cluster")
+
+    async def get_stats(
+        self, *, range: str | None = None, step: str | None = None
+    ) -> NodeStatistics:
+        """What went through the node that is asked, in all its topics."""
+        return await self._ask(
+            NodeStatistics, "GET", "/v1/stats", params={"range": range, "step": step}
+        )
 
     async def get_limits(self) -> dict[str, int]:
         """The bounds of this node, by name."""

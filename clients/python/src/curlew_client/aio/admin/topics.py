@@ -3,6 +3,7 @@
 from typing import Unpack
 
 from curlew_client.aio.admin.asking import AsyncAsking
+from curlew_client.documents.service import Route
 from curlew_client.documents.stats import TopicStatistics
 from curlew_client.documents.topics import (
     OffsetsOfTopics,
@@ -24,6 +25,10 @@ class AsyncTopics(AsyncAsking):
     async def get_topic(self, topic: str) -> Topic:
         """Read a topic's settings."""
         return await self._ask(Topic, "GET", f"/v1/topics/{part(topic)}")
+
+    async def get_route(self, topic: str) -> Route:
+        """Which shard each queue is in, and where it is led."""
+        return await self._ask(Route, "GET", f"/v1/topics/{part(topic)}/route")
 
     async def get_topic_offsets(self, topic: str, *, at: str) -> TopicOffsets:
         """Offsets of all queues at a point."""

@@ -4,6 +4,7 @@
 from curlew_client.blocking.admin.asking import Asking
 from curlew_client.documents.service import (
     Cancel,
+    Cluster,
     Config,
     ConfigChange,
     ErrorCodeList,
@@ -14,6 +15,7 @@ from curlew_client.documents.service import (
     OperationList,
     Readiness,
 )
+from curlew_client.documents.stats import NodeStatistics
 from curlew_client.wire.http1 import path_part as part
 
 
@@ -39,6 +41,14 @@ class Service(Asking):
     def get_readiness(self) -> Readiness:
         """Whether the node takes requests."""
         return self._ask(Readiness, "GET", "/readyz")
+
+    def get_cluster(self) -> Cluster:
+        """The nodes and shards of the cluster, as the node that is asked knows them."""
+        return self._ask(Cluster, "GET", "/v1/cluster")
+
+    def get_stats(self, *, range: str | None = None, step: str | None = None) -> NodeStatistics:
+        """What went through the node that is asked, in all its topics."""
+        return self._ask(NodeStatistics, "GET", "/v1/stats", params={"range": range, "step": step})
 
     def get_limits(self) -> dict[str, int]:
         """The bounds of this node, by name."""

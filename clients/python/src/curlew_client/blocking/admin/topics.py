@@ -4,6 +4,7 @@
 from typing import Unpack
 
 from curlew_client.blocking.admin.asking import Asking
+from curlew_client.documents.service import Route
 from curlew_client.documents.stats import TopicStatistics
 from curlew_client.documents.topics import (
     OffsetsOfTopics,
@@ -25,6 +26,10 @@ class Topics(Asking):
     def get_topic(self, topic: str) -> Topic:
         """Read a topic's settings."""
         return self._ask(Topic, "GET", f"/v1/topics/{part(topic)}")
+
+    def get_route(self, topic: str) -> Route:
+        """Which shard each queue is in, and where it is led."""
+        return self._ask(Route, "GET", f"/v1/topics/{part(topic)}/route")
 
     def get_topic_offsets(self, topic: str, *, at: str) -> TopicOffsets:
         """Offsets of all queues at a point."""

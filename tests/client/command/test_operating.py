@@ -124,7 +124,16 @@ def test_nodes_clients_and_settings(curlew: Run) -> None:
     limits = shown(curlew, "node", "limits")
     assert limits["topics_max"] > 0
     assert shown(curlew, "node", "whoami")
-    assert len(shown(curlew, "cluster")) == 1
+    for words in (("cluster",), ("cluster", "status")):
+        [shard] = shown(curlew, *words)["shards"]
+        assert shard["answers"]
+    assert "LEADER" in curlew("cluster").out
+    curlew("topic", "create", "routed", "--queues", "2")
+    assert [each["queue_id"] for each in shown(curlew, "topic", "route", "routed")["queues"]] == [
+        0,
+        1,
+    ]
+    assert curlew("topic", "route", "routed").out.splitlines()[1].split()[0] == "0"
     assert curlew("clients", "producers", "nowhere").status == 5
     curlew("send", "watched", "a")
     curlew("receive", "watched", "-g", "watchers")

@@ -33,7 +33,11 @@ SECTIONS: dict[str, dict[str, tuple[str, str, str]]] = {
     },
     "Nodes": {
         "node": (f"{RESOURCES}.nodes", "app", "whether it is ready, its limits, whose key this is"),
-        "cluster": (f"{RESOURCES}.nodes", "cluster", "all nodes"),
+        "cluster": (
+            f"{RESOURCES}.nodes",
+            "cluster",
+            "nodes and shards; status is 1 when one is away",
+        ),
         "config": (f"{RESOURCES}.nodes", "config", "the settings of a node, and changing them"),
         "namespace": (f"{RESOURCES}.namespaces", "app", "namespaces: list, make, delete"),
         "principal": (f"{ACCESS}.principals", "app", "who may do what, and their API keys"),

@@ -6,14 +6,14 @@ from cyclopts import Parameter
 
 from curlew_client.command.asking import DryRun, Yes, change, confirm
 from curlew_client.command.entry import Exit
-from curlew_client.command.output import print_fields, print_json, print_table
+from curlew_client.command.output import print_fields, print_json, print_line, print_table
 from curlew_client.command.running import new_app
 from curlew_client.command.service import Document, Service, Where, part
 from curlew_client.command.words import NotSo, pairs_of, time_text, value_of
 from curlew_client.errors import ServiceError
 
 app = new_app("node", "The node that answers: whether it is ready, and its limits.")
-cluster = new_app("cluster", "All nodes that share the metadata.")
+cluster = new_app("cluster", "The nodes that share the metadata, and their shards.")
 clients = new_app("clients", "One client by its id: what it consumes and produces.")
 config = new_app("config", "The settings of the node, and those that change while it runs.")
 
@@ -48,25 +48,46 @@ def whoami(*, where: Where = Where()) -> None:
 
 
 @cluster.default
-def cluster_(*, where: Where = Where()) -> None:
-    """All nodes that share the metadata."""
-    found = Service(where).get("/v1/nodes")["nodes"]
+@cluster.command(name="status")
+def cluster_(*, where: Where = Where()) -> int:
+    """Nodes and shards, and whether every shard answers: exit status 1 when one does not."""
+    found = Service(where).get("/v1/cluster")
+    shards = found["shards"]
+    is_whole = all(each["answers"] for each in shards)
     if where.json:
         print_json(found)
-        return
+        return Exit.DONE if is_whole else Exit.REFUSED
     print_table(
-        ("node", "address", "store", "started", "seen"),
+        ("shard", "answers", "leader", "url", "queues", "epoch"),
+        [
+            (
+                each["name"],
+                each["answers"],
+                each["leader"] or "",
+                each["leader_url"] or "",
+                each["queues"],
+                each["epoch"],
+            )
+            for each in shards
+        ],
+    )
+    print_line("")
+    print_table(
+        ("node", "shard", "address", "zone", "version", "started", "seen"),
         [
             (
                 each["node_id"],
-                each["address"],
-                each["store_id"],
+                each["shard"],
+                each["advertise_url"] or each["address"],
+                each["zone"],
+                each["version"],
                 time_text(each["started_ms"]),
                 time_text(each["seen_ms"]),
             )
-            for each in found
+            for each in found["nodes"]
         ],
     )
+    return Exit.DONE if is_whole else Exit.REFUSED
 
 
 @clients.command(name="show")

@@ -114,6 +114,20 @@ def set_(
 
 
 @app.command
+def route(topic: str, /, *, where: Where = Where()) -> None:
+    """In which shard each queue is, and who leads it."""
+    found = Service(where).get(f"/v1/topics/{part(topic)}/route")
+    if where.json:
+        print_json(found)
+        return
+    columns = "queue_id", "shard", "perm", "leader"
+    print_table(
+        ("queue", "shard", "perm", "leader"),
+        [[each[name] for name in columns] for each in found["queues"]],
+    )
+
+
+@app.command
 def delete(
     topic: str,
     /,

@@ -23,7 +23,7 @@ from curlew_client.face import (
     called_back,
     select_queue,
 )
-from curlew_client.hooks import Reported, Sending
+from curlew_client.hooks import Prepared, Reported, Sending
 from curlew_client.producing.batches import SendFuture
 from curlew_client.producing.messages import Message, SendRequest, send_request
 from curlew_client.results import Reply, SendResult, result_of, results_of
@@ -85,10 +85,10 @@ class AsyncClient(
             session.closed()
 
     async def _send(self, request: SendRequest, timeout_s: float) -> SendResult:
-        engine = self._running()
         session = self._session
         with Reported(session.hooks, request.sending) as reported:
-            reply = await engine.sender.send(request, timeout_s, session.options.retries)
+            sender = self._running().sender
+            reply = await sender.send(request, timeout_s, session.options.retries)
             result = sent_once(request, reply)
             reported.gave([result])
         return result
@@ -121,10 +121,10 @@ class AsyncClient(
         return known
 
     async def _send_batch(self, request: SendRequest, timeout_s: float) -> list[SendResult]:
-        engine = self._running()
         session = self._session
         with Reported(session.hooks, request.sending) as reported:
-            reply = await engine.sender.send(request, timeout_s, session.options.retries)
+            sender = self._running().sender
+            reply = await sender.send(request, timeout_s, session.options.retries)
             results = batch_results(request, reply)
             reported.gave(results)
         return results
@@ -135,13 +135,17 @@ class AsyncClient(
         message: Message,
         callback: Callback | None,
         selector: QueueSelector | None,
+        sending: Sending | None,
     ) -> SendFuture:
-        if selector is not None:
-            select_queue(selector, await self._queues_of(topic), message)
-        return called_back(await self._running().batcher.put(topic, message), callback)
+        with Prepared(self._session.hooks, sending):
+            if selector is not None:
+                select_queue(selector, await self._queues_of(topic), message)
+            future = await self._running().batcher.put(topic, message)
+        return called_back(future, callback)
 
-    async def _send_oneway(self, topic: str, message: Message) -> None:
-        _ = await self._running().batcher.put(topic, message, is_one_way=True)
+    async def _send_oneway(self, topic: str, message: Message, sending: Sending | None) -> None:
+        with Reported(self._session.hooks, sending):
+            _ = await self._running().batcher.put(topic, message, is_one_way=True)
 
     # --- receiving
 

@@ -31,7 +31,7 @@ from curlew_client.face import (
     called_back,
     select_queue,
 )
-from curlew_client.hooks import Reported, Sending
+from curlew_client.hooks import Prepared, Reported, Sending
 from curlew_client.loop_thread import LoopThread
 from curlew_client.producing.batches import SendFuture
 from curlew_client.producing.messages import Message, SendRequest, send_request
@@ -108,9 +108,9 @@ class Client(
             session.closed()
 
     def _send(self, request: SendRequest, timeout_s: float) -> SendResult:
-        self._session.check_usable()
         session = self._session
         with Reported(session.hooks, request.sending) as reported:
+            session.check_usable()
             reply = self._sender.send(request, timeout_s, session.options.retries)
             result = sent_once(request, reply)
             reported.gave([result])
@@ -144,9 +144,9 @@ class Client(
         return known
 
     def _send_batch(self, request: SendRequest, timeout_s: float) -> list[SendResult]:
-        self._session.check_usable()
         session = self._session
         with Reported(session.hooks, request.sending) as reported:
+            session.check_usable()
             reply = self._sender.send(request, timeout_s, session.options.retries)
             results = batch_results(request, reply)
             reported.gave(results)
@@ -158,14 +158,16 @@ class Client(
         message: Message,
         callback: Callback | None,
         selector: QueueSelector | None,
+        sending: Sending | None,
     ) -> SendFuture:
-        if selector is not None:
-            select_queue(selector, self._queues_of(topic), message)
-        engine = self._engine or self._running()
-        self._session.check_usable()
-        future = engine.batcher.add(topic, message)
-        if future is None:
-            future = self._when_there_is_room(engine, topic, message)
+        with Prepared(self._session.hooks, sending):
+            if selector is not None:
+                select_queue(selector, self._queues_of(topic), message)
+            engine = self._engine or self._running()
+            self._session.check_usable()
+            future = engine.batcher.add(topic, message)
+            if future is None:
+                future = self._when_there_is_room(engine, topic, message)
         return called_back(future, callback)
 
     def _when_there_is_room(self, engine: AsyncEngine, topic: str, message: Message) -> SendFuture:
@@ -231,7 +233,8 @@ class Client(
         assert self._thread is not None
         return engine, self._thread
 
-    def _send_oneway(self, topic: str, message: Message) -> None:
-        engine = self._running()
-        if engine.batcher.add(topic, message, is_one_way=True) is None:
-            _ = self._when_there_is_room(engine, topic, message)
+    def _send_oneway(self, topic: str, message: Message, sending: Sending | None) -> None:
+        with Reported(self._session.hooks, sending):
+            engine = self._running()
+            if engine.batcher.add(topic, message, is_one_way=True) is None:
+                _ = self._when_there_is_room(engine, topic, message)

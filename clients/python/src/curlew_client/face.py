@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack
 from curlew_client.consuming.calls import ReceiveOptions
 from curlew_client.consuming.messages import Received
 from curlew_client.errors import CurlewError
-from curlew_client.hooks import Hooks, Reported, Sending
+from curlew_client.hooks import Hooks, Prepared, Sending
 from curlew_client.options import Options
 from curlew_client.producing.batches import SendFuture
 from curlew_client.producing.messages import (
@@ -240,9 +240,11 @@ class ProducerFace(ABC, Generic[One, Many, Later, Nothing]):
         session = self._session
         sending = session.hooks.begin(topic, [made]) if session.hooks else None
         if queue_selector is not None:
-            check_selector(queue_selector, made)
+            with Prepared(session.hooks, sending):
+                check_selector(queue_selector, made)
             return self._send_selected(topic, made, queue_selector, sending, timeout_s)
-        request = send_request(topic, made, session.options.compress_from)
+        with Prepared(session.hooks, sending):
+            request = send_request(topic, made, session.options.compress_from)
         request.sending = sending
         return self._send(request, timeout_s)
 
@@ -273,7 +275,8 @@ class ProducerFace(ABC, Generic[One, Many, Later, Nothing]):
         check_name("topic", topic)
         timeout_s = self._timeout_s(timeout)
         sending = self._session.hooks.begin(topic, found)
-        request = batch_request(topic, found, next(iter(named), None))
+        with Prepared(self._session.hooks, sending):
+            request = batch_request(topic, found, next(iter(named), None))
         request.sending = sending
         return self._send_batch(request, timeout_s)
 
@@ -294,19 +297,22 @@ class ProducerFace(ABC, Generic[One, Many, Later, Nothing]):
         """
         check_name("topic", topic)
         made = message_of(body, message)
+        if callback is not None and not callable(callback):
+            raise TypeError("callback is a function of a result and an error")
         hooks = self._session.hooks
-        if hooks and (sending := hooks.begin(topic, [made])) is not None:
+        sending = hooks.begin(topic, [made])
+        if sending is not None:
             callback = _heard(hooks, sending, callback)
         if queue_selector is not None:
-            check_selector(queue_selector, made)
-        return self._send_later(topic, made, callback, queue_selector)
+            with Prepared(hooks, sending):
+                check_selector(queue_selector, made)
+        return self._send_later(topic, made, callback, queue_selector, sending)
 
     def send_oneway(self, topic: str, body: Body, **message: Unpack[MessageOptions]) -> Nothing:
         """Send and forget: nobody learns whether it was stored."""
         check_name("topic", topic)
         made = message_of(body, message)
-        with Reported(self._session.hooks, self._session.hooks.begin(topic, [made])):
-            return self._send_oneway(topic, made)
+        return self._send_oneway(topic, made, self._session.hooks.begin(topic, [made]))
 
     def _timeout_s(self, timeout: Duration | None) -> float:
         return self._session.timeout_s if timeout is None else seconds_of("timeout", timeout)
@@ -334,10 +340,11 @@ class ProducerFace(ABC, Generic[One, Many, Later, Nothing]):
         message: Message,
         callback: "Callable[[SendResult | None, CurlewError | None], object] | None",
         selector: QueueSelector | None,
+        sending: Sending | None,
     ) -> Later: ...
 
     @abstractmethod
-    def _send_oneway(self, topic: str, message: Message) -> Nothing: ...
+    def _send_oneway(self, topic: str, message: Message, sending: Sending | None) -> Nothing: ...
 
 
 def message_of(body: Body, options: MessageOptions) -> Message:
@@ -389,8 +396,6 @@ def called_back(
 ) -> SendFuture:
     """The future, which calls back when it is done."""
     if callback is not None:
-        if not callable(callback):
-            raise TypeError("callback is a function of a result and an error")
 
         def tell(done: SendFuture) -> None:
             error = done.exception()

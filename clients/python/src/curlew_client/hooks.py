@@ -193,3 +193,19 @@ class Reported:
         if self._sending is not None:
             self._sending.error = error
             self._hooks.over(self._sending)
+
+
+class Prepared(Reported):
+    """The block in which a send is made ready: hooks hear of what ends it there. Of what goes on
+    they hear later."""
+
+    __slots__ = ()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            super().__exit__(kind, error, traceback)

@@ -334,6 +334,33 @@ async def test_a_filter_that_is_set_while_a_member_joins_stays(
     assert [part.offset for part in result.parts] == [0]
 
 
+async def test_a_poll_that_replaces_the_filter_of_an_operator_goes_on_with_its_own(
+    world: World,
+) -> None:
+    request = PollRequest(Profile((TopicSubscription(TOPIC, "blue"),)), 0)
+    poll = world.broker.poller.poll
+    first = await poll(GROUP, "w1", request, gone=never_gone)
+    request = structs.replace(request, generation=first.share.assignment.generation)
+    await poll(GROUP, "w1", request, gone=never_gone)  # it is confirmed
+    await put(world, "red")
+    request = structs.replace(request, replace_subscription=True)
+    second = await poll(GROUP, "w1", request, gone=never_gone)
+    assert known(world) == ("blue", SubscriptionSource.USED, "w1")
+    assert [part.offset for part in second.parts] == [2]
+
+
+async def test_who_polls_on_names_the_filter_that_an_operator_has_deleted(world: World) -> None:
+    request = PollRequest(Profile((TopicSubscription(TOPIC, "blue"),)), 0)
+    poll = world.broker.poller.poll
+    first = await poll(GROUP, "w1", request, gone=never_gone)
+    request = structs.replace(request, generation=first.share.assignment.generation)
+    await poll(GROUP, "w1", request, gone=never_gone)  # it is confirmed
+    group = world.broker.settler.find_group(GROUP)
+    await world.broker.group_filters.delete(group, TOPIC)
+    await poll(GROUP, "w1", request, gone=never_gone)
+    assert known(world) == ("blue", SubscriptionSource.USED, "w1")
+
+
 async def test_a_full_disk_keeps_nobody_from_consuming(world: World) -> None:
     await world.receive(1, filter="red")
     world.clock.advance(s=SILENCE_S)

@@ -116,5 +116,7 @@ class AsyncBatcher:
             return error
         except asyncio.CancelledError:
             return CurlewError("the event loop ended while the message was under way")
-        except ValueError as error:  # one message of the batch cannot be encoded
-            return CurlewError(f"the batch cannot be sent: {error}")
+        except Exception as error:  # noqa: BLE001  # one of its messages cannot be encoded
+            failure = CurlewError(f"the batch cannot be sent: {error}")
+            failure.__cause__ = error
+            return failure

@@ -7,15 +7,18 @@ sharding keys, go one batch after the other, which keeps their order; others go 
 Thread-safe: threads add, and one event loop sends.
 """
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import CancelledError
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from curlew_client.errors import CurlewError
 from curlew_client.producing.messages import Message
 from curlew_client.results import SendResult
+
+LOG: Final = logging.getLogger("curlew_client")
 
 Callback = Callable[["SendFuture"], object]
 
@@ -58,7 +61,7 @@ class Batch:
         if event is not None:
             event.set()
         for callback in callbacks:
-            callback()
+            _call(callback)
 
     def when_done(self, callback: Callable[[], object]) -> None:
         """Call back when there are results, or now."""
@@ -66,7 +69,7 @@ class Batch:
             if self.results is None:
                 self._callbacks.append(callback)
                 return
-        callback()
+        _call(callback)
 
     def wait(self, timeout_s: float | None) -> bool:
         """Block the thread until there are results; whether there are."""
@@ -77,6 +80,14 @@ class Batch:
                 self._event = threading.Event()
             event = self._event
         return event.wait(timeout_s)
+
+
+def _call(callback: Callable[[], object]) -> None:
+    """What it raises keeps nothing from the other messages of the batch, and from those behind."""
+    try:
+        callback()
+    except Exception:
+        LOG.exception("a callback of a sent message failed")
 
 
 class SendFuture:

@@ -131,7 +131,7 @@ class Config:
     audit_days: int = 400
     """How long entries of the audit are kept."""
     shard: str = ""
-    """Name of the node's shard. Empty: the one that its store has, or one of its own."""
+    """Name of the node's shard. Empty: the one that its store has; a lone one its store's id."""
     advertise_url: str = ""
     """Where clients reach the node. Empty: host and port."""
     cluster_listen: str = ""
@@ -314,7 +314,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "shard": Setting(
         Kind(shard_name, "letters, digits, - and _"),
         "Name of the shard that the node's store is: the log of one node, which has its part of the"
-        " queues. Fixed at the first start. Unset: the store's id.",
+        " queues. Fixed at the first start. Unset: the store's id; needed to join others.",
     ),
     "advertise_url": Setting(
         Kind(url, "http://host:port"),

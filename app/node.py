@@ -166,6 +166,7 @@ class Node:
             stack.callback(store.close)
             claim = _claim_of(config, store.store_id)
             epoch_floor = await metadata.claim_shard(claim)
+            stack.push_async_callback(_leave_shard, metadata, claim)
             metadata.audit.write_as(store.store_id.hex(), secret_key)
             broker = await Broker.open(
                 store,
@@ -420,6 +421,13 @@ def _claim_of(config: Config, store_id: bytes) -> Claim:
         f"{socket.gethostname()}:{config.data_dir.absolute()}",
         secrets.token_bytes(16),
     )
+
+
+async def _leave_shard(metadata: Metadata, claim: Claim) -> None:
+    try:
+        await metadata.leave_shard(claim.grant_id)
+    except CurlewError as error:
+        _LOG.warning("the metadata does not know that the node has ended: %s", error.detail)
 
 
 def _cluster_url(config: Config) -> str:

@@ -452,6 +452,13 @@ class Metadata:
         async with self._database.transaction() as connection:
             await shards.lead(connection, self.shard, grant_id, epoch)
 
+    async def leave_shard(self, grant_id: bytes) -> None:
+        """This start leads the shard no more. SQLite has one store, and nobody asks."""
+        if self._database.address.sqlite_file is not None:
+            return
+        async with self._database.transaction() as connection:
+            await shards.leave(connection, self.shard, grant_id)
+
     async def release_shard(self, name: str | None = None) -> tuple[str, bytes] | None:
         """Let the next new store that starts have the queues of a shard, by default the only one;
         its name and store. Raises `ForeignStore` when there are several."""
@@ -532,7 +539,7 @@ class Metadata:
 
     async def _placed(self, connection: AsyncConnection, topic: TopicView) -> TopicView:
         """The topic with the shards of its queues."""
-        return self._with_places(topic, await load_places(connection, topic.name))
+        return self._with_places(topic, await load_places(connection, self.shard, topic.name))
 
     def _with_places(self, topic: TopicView, places: Mapping[str, tuple[str, ...]]) -> TopicView:
         found = places.get(topic.name)
@@ -540,7 +547,7 @@ class Metadata:
 
     async def _load(self) -> None:
         async with self._database.reading() as connection:
-            places = await load_places(connection)
+            places = await load_places(connection, self.shard)
             loaded = ClusterSnapshot.of(
                 [self._with_places(each, places) for each in await TOPICS.load(connection)],
                 await GROUPS.load(connection),

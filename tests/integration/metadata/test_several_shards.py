@@ -6,7 +6,8 @@ from contextlib import AsyncExitStack
 import psycopg
 import pytest
 
-from app.cluster import Claim, ClusterConfig, Metadata, NodeView
+from app.cluster import Claim, ClusterConfig, ForeignStore, Metadata, NodeView
+from app.cluster.metadata.nodes.shards import AT_WORK_MS
 from app.domain.identity import Deletion, Kind
 from app.domain.positions import TimestampMs
 from app.domain.settings import TopicSettings
@@ -37,11 +38,16 @@ def url(postgres_databases: PostgresDatabases) -> str:
 
 
 @pytest.fixture
-async def nodes(url: str) -> AsyncIterator[list[Metadata]]:
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def nodes(url: str, clock: FakeClock) -> AsyncIterator[list[Metadata]]:
     async with AsyncExitStack() as stack:
         opened = []
         for _ in STORES:
-            metadata = await Metadata.open(ClusterConfig(url), FakeClock())
+            metadata = await Metadata.open(ClusterConfig(url), clock)
             stack.push_async_callback(metadata.close)
             opened.append(metadata)
         yield opened
@@ -142,3 +148,78 @@ async def test_the_queues_of_a_released_shard_wait_for_the_next_new_store(
         assert places(metadata, "orders") == ("a", "d", "c")
     finally:
         await metadata.close()
+
+
+async def test_the_last_shard_that_is_left_does_not_take_the_queues_of_a_released_one(
+    nodes: list[Metadata],
+) -> None:
+    """Else it would take messages of a queue that the next new store gets."""
+    first, second, third = nodes
+    await start(first, "a")
+    await start(second, "b")
+    await first.put_topic("orders", TopicSettings(queues=2))
+    await first.put_topic("payments", TopicSettings(queues=2))
+    await first.release_shard("b")
+    await first.refresh()
+    for name in ("orders", "payments"):
+        topic = first.snapshot.topics[name]
+        assert [topic.shard_of(queue) for queue in range(2)] == [None, ""]
+    topic, _ = await first.put_topic("orders", TopicSettings(queues=3))
+    assert list(first.snapshot.topics["orders"].writable_here) == [0, 2]
+    await second.refresh()
+    assert list(second.snapshot.topics["orders"].writable_here) == []
+    await start(third, "c")
+    assert places(third, "orders") == ("a", "c", "a")
+
+
+async def test_a_store_that_is_new_has_to_name_its_shard(nodes: list[Metadata]) -> None:
+    """A lone node that lost its data directory is no second shard."""
+    first, second, _ = nodes
+    await start(first, "a")
+    with pytest.raises(ForeignStore, match=r"'a'.*01010101.*a:1.*02020202") as refused:
+        await second.claim_shard(Claim(STORES["b"], "", "node-b", "b:1"))
+    assert "--shard" in str(refused.value.hint)
+    assert "release-store" in str(refused.value.hint)
+    await second.claim_shard(Claim(STORES["a"], "", "node-a", "a:1"))
+    assert second.shard == "a"
+    await first.release_shard()
+    await second.claim_shard(Claim(STORES["b"], "", "node-b", "b:1"))
+    assert second.shard == "02020202"
+
+
+class TestCopies:
+    """Of a data directory: its store is the shard, too."""
+
+    async def lead(self, metadata: Metadata, place: str, grant_id: bytes) -> None:
+        await metadata.claim_shard(Claim(STORES["a"], "a", "node-a", "a:1", place, grant_id))
+        await metadata.register_node(NodeView("node-a", "a:1", STORES["a"], BEGAN, BEGAN, "a"))
+
+    async def test_one_is_refused_while_the_node_works(
+        self, nodes: list[Metadata], clock: FakeClock
+    ) -> None:
+        original, copy, _ = nodes
+        await self.lead(original, "here:/data", b"1")
+        clock.advance(ms=AT_WORK_MS - 1)
+        with pytest.raises(ForeignStore, match=r"01010101.*here:/data.* 29 s ago") as refused:
+            await self.lead(copy, "there:/data", b"2")
+        assert not refused.value.retryable
+        await self.lead(copy, "here:/data", b"3")  # the same, behind a kill
+
+    async def test_a_killed_node_counts_as_gone_later(
+        self, nodes: list[Metadata], clock: FakeClock
+    ) -> None:
+        original, copy, _ = nodes
+        await self.lead(original, "here:/data", b"1")
+        clock.advance(ms=AT_WORK_MS)
+        await self.lead(copy, "there:/data", b"2")
+        await original.leave_shard(b"1")  # which is not its own any more
+        with pytest.raises(ForeignStore, match="there:/data"):
+            await self.lead(original, "here:/data", b"3")
+
+    async def test_a_node_that_has_ended_may_start_elsewhere_at_once(
+        self, nodes: list[Metadata]
+    ) -> None:
+        original, moved, _ = nodes
+        await self.lead(original, "here:/data", b"1")
+        await original.leave_shard(b"1")
+        await self.lead(moved, "there:/data", b"2")

@@ -21,6 +21,9 @@ from app.domain.positions import TimestampMs
 UNCLAIMED: Final = ""
 """In place of a shard's name: whichever store comes next has it."""
 
+AT_WORK_MS: Final = 30_000
+"""A node that gave a sign of life so long ago works still: three heartbeats."""
+
 
 class ForeignStore(MetadataUnavailable):
     """The database, or the shard, belongs to another store; somebody has to act."""
@@ -34,11 +37,12 @@ class Claim(NamedTuple):
 
     shard_id: bytes
     name: str
-    """Empty: the one that it has, or a new one of its own."""
+    """Empty: the one that it has; the first of a database is named after its store."""
     node_id: str
     address: str
     place: str = ""
-    """Host and data directory: tells a copy of the data directory from the original."""
+    """Host and data directory: tells a copy of the data directory from the original. In the
+    database, empty: nobody works there."""
     grant_id: bytes = b""
     """Random, of this start."""
 
@@ -63,6 +67,8 @@ async def claim(
             f" {name!r}",
             hint=f"start it with --shard {mine.name}, or without --shard",
         )
+    elif not is_alone and mine.place and mine.place != asked.place:
+        await _refuse_copy(connection, mine, now_ms)
     entry = {
         "address": asked.address,
         "leader": asked.node_id,
@@ -71,6 +77,8 @@ async def claim(
     }
     if mine is not None:
         await connection.execute(update(shards).where(shards.c.name == name).values(entry))
+        seen = update(nodes).where(nodes.c.node_id == asked.node_id)
+        await connection.execute(seen.values(seen_ms=now_ms))
     else:
         values = {**entry, "name": name, "shard_id": asked.shard_id, "created_ms": now_ms}
         await connection.execute(insert(shards).values(epoch=0, lease_until_ms=0, **values))
@@ -92,6 +100,16 @@ def _refuse(asked: Claim, name: str, rows: Sequence[Row[Any]], *, is_alone: bool
             " node a database of its own with --database-url; if the other store was replaced by"
             " this one for good, run `curlew release-store` with the same settings and start again",
         )
+    if rows and not asked.name:
+        raise ForeignStore(
+            f"this metadata database has the shard {rows[0].name!r} of the store"
+            f" {bytes(rows[0].shard_id).hex()}, last started at {rows[0].address}, and {here} is"
+            " new to it",
+            hint="to add it to the cluster, name its shard with --shard; else give this node a"
+            " database of its own; if the other store was replaced by this one for good, run"
+            f" `curlew release-store --shard {rows[0].name}` with the same settings and start"
+            " again",
+        )
     holder = next((row for row in rows if row.name == name), None)
     if holder is not None:
         raise ForeignStore(
@@ -106,6 +124,27 @@ def _refuse(asked: Claim, name: str, rows: Sequence[Row[Any]], *, is_alone: bool
             f"the cluster has {len(rows)} shards, and may have no more",
             hint="release those that are gone for good with `curlew release-store --shard NAME`",
         )
+
+
+async def _refuse_copy(connection: AsyncConnection, mine: Row[Any], now_ms: TimestampMs) -> None:
+    """Raise while the node that leads the shard from another data directory works: this one has a
+    copy of its log, and both would give the same offsets to different messages."""
+    seen_ms = await connection.scalar(select(nodes.c.seen_ms).where(nodes.c.node_id == mine.leader))
+    if seen_ms is None or abs(now_ms - seen_ms) >= AT_WORK_MS:
+        return
+    raise ForeignStore(
+        f"the store {bytes(mine.shard_id).hex()} of this node is led at {mine.address} from"
+        f" {mine.place}, where there was a sign of life {abs(now_ms - seen_ms) // 1_000} s ago",
+        hint="one of the two data directories is a copy: stop the node of the other, and start this"
+        f" one again; a node that was killed counts as gone after {AT_WORK_MS // 1_000} s",
+    )
+
+
+async def leave(connection: AsyncConnection, name: str, grant_id: bytes) -> None:
+    """The start that leads the shard ends: the store may be started from anywhere."""
+    row = shards.c
+    ours = update(shards).where(row.name == name, row.grant_id == grant_id)
+    await connection.execute(ours.values(place=""))
 
 
 async def find(connection: AsyncConnection, shard_id: bytes) -> str | None:

@@ -179,16 +179,18 @@ async def placeable(connection: AsyncConnection) -> dict[str, int]:
 
 
 async def load_places(
-    connection: AsyncConnection, topic: str | None = None
+    connection: AsyncConnection, here: str, topic: str | None = None
 ) -> dict[str, tuple[str, ...]]:
-    """The shards of the queues of each topic, or of one. Without any where there is one shard."""
-    number = await connection.scalar(select(func.count()).select_from(shards))
-    if (number or 0) < 2:
-        return {}
+    """The shards of the queues of each topic, or of one. Without any where all are `here`."""
+    names = (await connection.execute(select(shards.c.name).limit(2))).scalars().all()
     row = topic_queues.c
     query = select(row.topic, row.shard).order_by(row.topic, row.queue_id)
     if topic is not None:
         query = query.where(row.topic == topic)
+    if len(names) < 2:  # what a released shard had is nobody's, and not of the one that is left
+        elsewhere = query.where(row.shard != (here or names[0])).limit(1) if names else None
+        if elsewhere is None or (await connection.execute(elsewhere)).first() is None:
+            return {}
     found: dict[str, list[str]] = {}
     for name, shard in await connection.execute(query):
         found.setdefault(name, []).append(shard)

@@ -64,6 +64,8 @@ class Schedules:
         self._node_id = context.store.store_id.hex()
         self._claimed: list[Firing] | None = None
         """Claimed and not reported; None: to be read from the database."""
+        self._passed_over = 0
+        """Due times that the last turn left: of other shards, or that cannot be fired."""
         self.faults = RowFaults("firing")
         """Schedules that cannot be fired, by name."""
         self.service = Service("schedules", context.config.schedule_check_seconds, self.turn)
@@ -140,10 +142,14 @@ class Schedules:
         assert self._claimed is not None
         now_ms = self._clock.now_ms()
         book = self._metadata.schedules
-        for schedule in await book.due(now_ms + AHEAD_MS, CLAIMS_MAX):
+        # What is left is due longest, and must not hide the others.
+        due = await book.due(now_ms + AHEAD_MS, CLAIMS_MAX + self._passed_over)
+        self._passed_over = 0
+        for schedule in due:
             settings, due_ms = schedule.settings, schedule.next_due_ms
             assert due_ms is not None
             if self._is_elsewhere(settings, due_ms):
+                self._passed_over += 1
                 continue  # the node that has its queue claims it
             is_missed = now_ms - due_ms > MISSED_MS
             after_ms = now_ms if is_missed else due_ms
@@ -151,6 +157,7 @@ class Schedules:
                 following = next_due_ms(settings.cron, settings.timezone, after_ms)
             except Exception as error:  # noqa: BLE001 - one schedule must not stop the others
                 self.faults.note(schedule.name, error)
+                self._passed_over += 1
                 continue
             is_skipped = is_missed and settings.missed is Missed.SKIP
             firing = await book.move_on(schedule, following, None if is_skipped else self._node_id)

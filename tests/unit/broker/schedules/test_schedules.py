@@ -6,8 +6,10 @@ from datetime import datetime
 import pytest
 
 from app.broker.schedules.cron import due_times
+from app.broker.schedules.schedules import CLAIMS_MAX
 from app.domain.errors import DiskFull, IllegalSetting, MetadataUnavailable, TopicNotFound
 from app.domain.schedules import Missed, ScheduleSettings
+from app.domain.settings import TopicSettings
 from tests.support.nodes.brokers import TOPIC, World, running
 from tests.support.stores.clock import START_MS
 
@@ -72,6 +74,23 @@ async def test_a_time_zone_that_is_gone_stops_one_schedule_only() -> None:
         await world.broker.schedules.put("gone", repaired)
         await at(world, FIRST + 2 * MINUTE)
         assert times(world).count(FIRST + 2 * MINUTE) == 2
+
+
+@pytest.mark.anyio
+async def test_many_that_wait_for_a_node_that_is_down_hide_no_others() -> None:
+    """They stay due until the node of their queue is back, and are due longest."""
+    async with running() as world:
+        await world.metadata.put_topic("elsewhere", TopicSettings(queues=1))
+        snapshot = world.metadata.snapshot
+        topic = replace(snapshot.topics["elsewhere"], shards=("other",), here="here")
+        world.metadata.snapshot = snapshot.with_topic(topic)
+        for number in range(2 * CLAIMS_MAX + 1):
+            settings = ScheduleSettings("* * * * *", "elsewhere", b"tick")
+            await world.metadata.schedules.put(f"down{number:03}", settings, FIRST - 1)
+        await world.broker.schedules.put("tick", every_minute())
+        for _ in range(3):
+            await at(world, FIRST)
+        assert times(world) == [FIRST]
 
 
 @pytest.mark.anyio

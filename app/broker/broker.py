@@ -122,7 +122,7 @@ class Broker:
         recalls = RecallSigner(keys.recalls, context.store.store_id)
         self.delayed_messages = DelayedMessages(context, self.delays, recalls)
         delayed = self.delayed_messages.sends
-        self.schedules = Schedules(context, self.delays)
+        self.schedules = Schedules(context, self.delays, trace)
         self.sender = Sender(context, delayed, self.lifecycle)
         self.deduplicator = Deduplicator(context, self.sender, delayed)
         self.request_reply = Requests(context, self.sender)

@@ -56,6 +56,8 @@ class FrameResult:
     message_ids: Sequence[str]
     delayed_count: int = 0
     """Of the messages, how many are delivered later."""
+    first_waiting_offset: int = -1
+    """Where the first of those waits, the others behind it."""
 
 
 class PullStatus(StrEnum):

@@ -66,7 +66,7 @@ from app.api.telemetry.hook_calls import (
     tell_hooks,
 )
 from app.api.telemetry.request_metrics import RequestMetrics
-from app.api.telemetry.send_traces import Stored, name_client, trace_send
+from app.api.telemetry.send_traces import Stored, name_client, trace_prepared, trace_send
 from app.api.telemetry.slow_puts import SLOW_PUT_S, SlowPuts
 from app.broker import Broker
 from app.broker.dedup.deduplicator import Once
@@ -232,6 +232,7 @@ class Sending:
         preparation: Preparation,
     ) -> None:
         """Store a half message. It counts as sent when it is committed."""
+        began_s = perf_counter()
         transaction = await self._broker.transactions.prepare(
             topic,
             message,
@@ -241,6 +242,8 @@ class Sending:
             queue_id=queue_id,
             flush=flush,
         )
+        seconds = perf_counter() - began_s
+        trace_prepared(self._broker.message_trace, exchange, transaction, seconds)
         headers = [
             media.JSON_HEADER,
             (b"mq-message-id", transaction.transaction_id.encode()),

@@ -8,11 +8,13 @@ from app.api.telemetry.callers import address_of
 from app.broker.results import FrameResult, SendResult
 from app.broker.tracing.message_trace import MessageTrace
 from app.broker.tracing.trace_notes import Producer, TraceKind
+from app.broker.transactions.transaction_table import Transaction
 from app.domain.errors import CurlewError
+from app.domain.handles.recall import waiting_offset_of
 from app.domain.names import stored_name
 
 Stored = SendResult | FrameResult | Sequence[SendResult | CurlewError]
-"""What a request has stored; what is delayed has no place yet, and is passed over."""
+"""What a request has stored; what is delayed has no place in its queue yet."""
 
 _CLIENT: Final = (b"mq-client-id", b"mq-producer-id")
 
@@ -31,6 +33,29 @@ def trace_send(
         for queue_id, first, count, at_ms in runs_in(stored):
             if first >= 0:
                 trace.sent((kind, topic, queue_id, first, count, at_ms, seconds, producer))
+        for first, count, at_ms in _waiting_in(stored):
+            trace.sent_delayed(kind, topic, (first, count), at_ms, seconds, producer)
+
+
+def trace_prepared(
+    trace: MessageTrace, exchange: RequestContext, half: Transaction, seconds: float
+) -> None:
+    """Note a request that stored the half of a transaction."""
+    client_id, _, address = producer_in(exchange)
+    producer = client_id, half.producer_group, address
+    place = half.topic, half.transaction_id, half.half_offset, half.prepared_ms
+    trace.prepared(*place, seconds, producer)
+
+
+def _waiting_in(stored: Stored) -> Iterator[tuple[int, int, int]]:
+    """First offset where delayed messages wait, count and store time."""
+    if isinstance(stored, FrameResult):
+        if stored.delayed_count and stored.first_waiting_offset >= 0:
+            yield stored.first_waiting_offset, stored.delayed_count, stored.store_time_ms
+        return
+    for result in (stored,) if isinstance(stored, SendResult) else stored:
+        if isinstance(result, SendResult) and result.recall_handle is not None:
+            yield waiting_offset_of(result.recall_handle), 1, result.store_time_ms
 
 
 def runs_in(stored: Stored) -> Iterator[tuple[int, int, int, int]]:

@@ -94,7 +94,8 @@ class SendStep:
             first = self.appended[0].first_queue_offset
         delayed = sum(map(len, self._later.values()))
         stored_ms = self.appended[0].store_time_ms
-        return FrameResult(topic, queue_id, first, self.count, stored_ms, ids, delayed)
+        waiting = self.appended[-1].first_queue_offset if delayed else -1
+        return FrameResult(topic, queue_id, first, self.count, stored_ms, ids, delayed, waiting)
 
     async def placed(self) -> list[SendResult | CurlewError]:
         """The `results` as they will be, confirmed or not."""

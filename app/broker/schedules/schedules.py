@@ -26,6 +26,8 @@ from app.broker.produce.topic_admission import check_writable
 from app.broker.row_faults import RowFaults, is_of_message
 from app.broker.schedules.cron import due_times, next_due_ms
 from app.broker.topic_lookup import find_topic
+from app.broker.tracing.message_trace import MessageTrace
+from app.broker.tracing.trace_notes import TraceKind
 from app.domain.access.actions import Action, Kind
 from app.domain.changes.conditions import Changed, Terms
 from app.domain.changes.merging import Named, by_name
@@ -47,6 +49,9 @@ MISSED_MS: Final = 60_000
 CLAIMS_MAX: Final = 100
 """Due times that one turn claims."""
 
+CLIENT_PREFIX: Final = "schedule:"
+"""Before a schedule's name: the client id of the sender in traces."""
+
 SHOWN: Final = 5
 """Due times that are shown of a schedule."""
 
@@ -54,7 +59,10 @@ SHOWN: Final = 5
 class Schedules:
     """The schedules of a cluster, as one node fires them. `start` before use."""
 
-    def __init__(self, context: Context, delays: DelayDelivery) -> None:
+    def __init__(
+        self, context: Context, delays: DelayDelivery, message_trace: MessageTrace
+    ) -> None:
+        self._trace = message_trace
         self._store = context.store
         self._metadata = context.metadata
         self._delays = delays
@@ -223,8 +231,17 @@ class Schedules:
         message = settings.message(firing.message_id)
         part = self._delays.part(message, topic.name, queue_id, firing.due_ms, topic.generation)
         confirmation = AppendFuture()
-        self._store.append_step((part,), FlushMode.SYNC, confirmation.done)
+        began_s = self._clock.monotonic_s()
+        (appended,) = self._store.append_step((part,), FlushMode.SYNC, confirmation.done)
         await confirmation.wait()
+        self._trace.sent_delayed(
+            TraceKind.SENT,
+            topic.name,
+            (appended.first_queue_offset, 1),
+            appended.store_time_ms,
+            self._clock.monotonic_s() - began_s,
+            (f"{CLIENT_PREFIX}{firing.schedule}", None, None),
+        )
 
     def _check_deleted(self, firing: Firing) -> None:
         """Raise `TopicNotFound` when its topic is merely missing, as with an older database."""

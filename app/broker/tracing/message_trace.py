@@ -21,6 +21,7 @@ from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.cold_reads import ColdReads
 from app.broker.ports import Topic
 from app.broker.results import SendResult
+from app.broker.tracing.sends_ahead import ahead_name, is_about, place_ahead
 from app.broker.tracing.trace_notes import (
     PAGE_SHIFT,
     SAMPLED_KINDS,
@@ -37,14 +38,16 @@ from app.broker.tracing.trace_notes import (
     is_sampled,
     key_of,
     notes_of_sends,
+    only_request,
     runs_of,
     sampled,
     seconds_of,
 )
 from app.domain.errors import CurlewError
+from app.domain.handles.recall import waiting_offset_of
 from app.domain.limits import MIB
-from app.domain.message import Message
-from app.domain.names import TRACE_TOPIC, retry_topic
+from app.domain.message import Message, StoredMessage
+from app.domain.names import HALF_TOPIC, TIMER_TOPIC, TRACE_TOPIC, retry_topic
 from app.domain.positions import FlushMode
 from app.domain.settings import TraceMode
 
@@ -136,12 +139,61 @@ class MessageTrace:
         """Note a plain send of one message: as `sent`, and cheaper."""
         view = self._metadata.snapshot.topics.get(result[1])
         if view is None or view.trace is _OFF or result[3] < 0:
+            if result.recall_handle is not None:
+                waiting = waiting_offset_of(result.recall_handle), 1
+                producer = None, None, client[0] if client else None
+                self.sent_delayed(TraceKind.SENT, result[1], waiting, result[4], seconds, producer)
             return
         singles = self._singles
         if len(singles) >= self._limits.trace_notes_pending_max:
             self.dropped += 1
         elif view.trace is _ON or is_sampled(result[3], _share(view)):
             singles.append((result, seconds, client))
+
+    def sent_delayed(
+        self,
+        kind: TraceKind,
+        topic: str,
+        waiting: tuple[int, int],
+        at_ms: int,
+        seconds: float,
+        producer: Producer,
+    ) -> None:
+        """Note a request that stored delayed messages for `topic`; `waiting` is the first offset
+        under which they wait, and their number."""
+        first, count = waiting
+        if not self.is_kept(topic):
+            return
+        if self._count >= self._limits.trace_notes_pending_max:
+            self.dropped += count
+            return
+        self._count += 1
+        name = ahead_name(TIMER_TOPIC, topic)
+        self._sends.append((kind, name, 0, first, count, at_ms, seconds, producer))
+
+    def prepared(
+        self,
+        topic: str,
+        message_id: str,
+        half_offset: int,
+        at_ms: int,
+        seconds: float,
+        producer: Producer,
+    ) -> None:
+        """Note a request that stored the half of a transaction for `topic`."""
+        if not self.is_kept(topic):
+            return
+        if self._count >= self._limits.trace_notes_pending_max:
+            self.dropped += 1
+            return
+        self._count += 1
+        client_id, group, address = producer
+        note = Note(
+            *(TraceKind.SENT, at_ms, half_offset, half_offset + 1, group or "", None, client_id),
+            *(message_id, None, address),
+        )
+        page = ahead_name(HALF_TOPIC, topic), 0, half_offset >> PAGE_SHIFT
+        self._keep(page, only_request(note, half_offset, seconds))
 
     def note(
         self,
@@ -237,7 +289,9 @@ class MessageTrace:
         Reads a bounded number of records for the message and for each of its retries.
         """
         notes, is_complete = await self.notes_of(topic, queue_id, offset)
-        sends = [note for note in notes if note.kind in _SENT_KINDS]
+        sends, sent_as = [note for note in notes if note.kind in _SENT_KINDS], offset
+        if not sends:
+            sent_as, sends = await self._sends_ahead(topic, queue_id, offset)
         notes = [note for note in notes if note.kind not in _SENT_KINDS]
         for retry in [note for note in notes if note.kind == TraceKind.DELIVERED]:
             if retry.copy is not None:
@@ -247,7 +301,36 @@ class MessageTrace:
                 is_complete = is_complete and is_whole
         notes.sort(key=lambda note: note.at_ms)
         events = [_event(note) for note in notes if group in (None, note.group)]
-        return MessageHistory(events, is_complete, _sent(sends, offset))
+        return MessageHistory(events, is_complete, _sent(sends, sent_as))
+
+    async def sends_ahead(self, message: StoredMessage) -> tuple[int, list[Note]]:
+        """The notes of its send when it had no place in its queue yet, and under which offset."""
+        waited = place_ahead(message)
+        if waited is None:
+            return 0, []
+        name, offset = waited
+        notes, _ = await self.notes_of(name, 0, offset)
+        return offset, [note for note in notes if is_about(note, message)]
+
+    async def _sends_ahead(self, topic: str, queue_id: int, offset: int) -> tuple[int, list[Note]]:
+        if not (self.is_kept(topic) and self._has(topic, queue_id, offset)):
+            return offset, []
+        read = await ColdReads(self._readers).run(
+            lambda wait: self._store.read(
+                *(topic, queue_id, offset),
+                max_messages=1,
+                max_bytes=1,
+                end_offset=offset + 1,
+                wait_for_disk=wait,
+            )
+        )
+        if not read.records:
+            return offset, []
+        return await self.sends_ahead(self._store.decode(read.records[0]))
+
+    def _has(self, topic: str, queue_id: int, offset: int) -> bool:
+        bounds = self._store.bounds(topic, queue_id)
+        return bounds.min_offset <= offset < bounds.max_offset
 
     async def notes_of(self, topic: str, queue_id: int, offset: int) -> tuple[list[Note], bool]:
         """The notes about one offset, and whether those are all."""

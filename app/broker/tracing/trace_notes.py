@@ -204,10 +204,15 @@ def count_of(note: Note) -> int:
 
 def about_one(note: Note, offset: int) -> Note:
     """The same of one of its messages."""
-    requests = note.requests
-    if requests is not None:
-        micros = round((seconds_of(note, offset) or 0) * 1e6)
-        requests = _ENTRY.pack(offset & _IN_PAGE, 1, micros)
+    if note.requests is None:
+        return replace(note, first=offset, end=offset + 1)
+    return only_request(note, offset, seconds_of(note, offset) or 0)
+
+
+def only_request(note: Note, offset: int, seconds: float) -> Note:
+    """A note of sends as one about a request that took so long and sent one message."""
+    micros = min(round(seconds * 1e6), _MICROS_MAX)
+    requests = _ENTRY.pack(offset & _IN_PAGE, 1, micros)
     return replace(note, first=offset, end=offset + 1, requests=requests)
 
 

@@ -16,6 +16,7 @@ from app.broker.journal.cold_reads import ColdReads, find_offset_at
 from app.broker.message_copies import as_original
 from app.broker.topic_lookup import find_topic
 from app.broker.tracing.message_trace import TRACE_QUEUE, MessageTrace
+from app.broker.tracing.sends_ahead import NO_OFFSET, as_of, split_ahead
 from app.broker.tracing.trace_notes import (
     Note,
     Page,
@@ -29,7 +30,7 @@ from app.broker.tracing.trace_notes import (
 from app.domain.errors import IllegalPage, InvalidRequest
 from app.domain.handles.page_sizes import check_page_size
 from app.domain.limits import MIB
-from app.domain.message import StoredMessage
+from app.domain.message import PROPERTY_REAL_QUEUE, StoredMessage
 from app.domain.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, TRACE_TOPIC, retry_topic
 from app.store import KeyedRecords, ReadResult
 
@@ -76,7 +77,8 @@ class TraceQuery:
 
     def takes_page(self, page: Page) -> bool:
         """Whether its notes may be about messages of the topic."""
-        name, topic = page[0], self.topic
+        ahead, topic = split_ahead(page[0]), self.topic
+        name = page[0] if ahead is None else ahead[1]
         group = name.removeprefix(RETRY_PREFIX).partition("+")[0]
         if topic is not None:
             return name in {topic, retry_topic(group, topic)}
@@ -101,6 +103,7 @@ class FoundEvent:
     topic: str
     queue_id: int
     queue_offset: int
+    """`NO_OFFSET`: it was delayed, or the half of a transaction, and had none yet."""
     count: int
     message_id: str | None
     """Of the first; None: it is not kept any more."""
@@ -203,6 +206,8 @@ class TraceSearch:
                 retry = retry_topic(each.group, message.topic), 0, each.copy
                 more, _ = await self._trace.notes_of(*retry)
                 found += [_cut(retry, note) for note in more]
+        waited_at, sends = await self._trace.sends_ahead(message)
+        found += [_cut(place, as_of(each, waited_at, place[2])) for each in sends]
         return found
 
     def _check(self, query: TraceQuery, page_size: int) -> None:
@@ -261,12 +266,18 @@ class TraceSearch:
         self, places: set[tuple[str, int, int]]
     ) -> Iterator[tuple[tuple[str, int, int], StoredMessage]]:
         for place in sorted(places):
-            topic, queue_id, offset = place
+            name, queue_id, offset = place
+            ahead = split_ahead(name)
+            topic = name if ahead is None else ahead[0]
             bounds = self._store.bounds(topic, queue_id)
             if not bounds.min_offset <= offset < bounds.max_offset:
                 continue
             read = self._store.read(
-                *place, max_messages=1, max_bytes=1, end_offset=offset + 1, wait_for_disk=True
+                *(topic, queue_id, offset),
+                max_messages=1,
+                max_bytes=1,
+                end_offset=offset + 1,
+                wait_for_disk=True,
             )
             if read.records:
                 message = self._store.decode(read.records[0])
@@ -287,17 +298,24 @@ def _cut(place: tuple[str, int, int], note: Note) -> tuple[Page, Note]:
 
 def _event(page: Page, note: Note, message: StoredMessage | None) -> FoundEvent:
     topic, queue_id, offset = page[0], page[1], note.first
-    if message is not None:
+    message_id, detail = None if message is None else message.message_id, note.detail
+    ahead = split_ahead(topic)
+    if ahead is not None:
+        topic, offset = ahead[1], NO_OFFSET
+        message_id, detail = note.detail or message_id, None
+        if message is not None:
+            queue_id = int(message.system.get(PROPERTY_REAL_QUEUE, 0))
+    elif message is not None:
         topic, queue_id, offset = message.topic, message.queue_id, message.queue_offset
     seconds = longest_seconds(note)
     return FoundEvent(
         *(TraceKind(note.kind), note.at_ms, topic, queue_id, offset, count_of(note)),
-        message_id=None if message is None else message.message_id,
+        message_id=message_id,
         group=note.group or None,
         attempt=note.attempt,
         client_id=note.client_id,
         address=note.address,
-        detail=note.detail,
+        detail=detail,
         duration_ms=None if seconds is None else round(seconds * 1_000, 3),
     )
 

@@ -42,6 +42,7 @@ from app.domain.errors import (
 from app.domain.limits import MIB
 from app.domain.message import (
     PROPERTY_GENERATION,
+    PROPERTY_HALF,
     PROPERTY_REAL_QUEUE,
     PROPERTY_REAL_TOPIC,
     Message,
@@ -287,7 +288,9 @@ class Transactions:
             topic = find_topic(self._metadata, transaction.topic)
             _check_generation(transaction, topic)
             flush = topic.flush
-            message = fitted(replace(plain_copy(half), message_id=transaction.transaction_id))
+            message = replace(plain_copy(half), message_id=transaction.transaction_id)
+            half_offset = {PROPERTY_HALF: str(transaction.half_offset)}
+            message = fitted(replace(message, system=half_offset))
             place = transaction.topic, transaction.queue_id
             parts.append(StepPart(*place, [message], topic.generation))
         now_ms = self._clock.now_ms()

@@ -88,6 +88,12 @@ def shard_of_recall(text: str) -> bytes | None:
     return data[1 : 1 + SHARD_BYTES] if data[:1] == bytes((VERSION,)) else None
 
 
+def waiting_offset_of(text: str) -> int:
+    """Where the message of a handle that was just issued waits: unchecked."""
+    offset, _, _ = _FIELDS.unpack_from(_decoded(text), 1 + SHARD_BYTES)
+    return int(offset)
+
+
 def _decoded(text: str) -> bytes:
     try:
         if len(text) > HANDLE_CHARS_MAX:

@@ -188,7 +188,11 @@ class FoundEventDocument(AnswerModel):
         description="The topic; of a retry that of its original", examples=["orders"]
     )
     queue_id: int = Field(description="The queue", examples=[0])
-    queue_offset: int = Field(description="The first message's place there", examples=[17])
+    queue_offset: int = Field(
+        description="The first message's place there; -1: it was delayed or the half of a "
+        "transaction, and had none yet",
+        examples=[17],
+    )
     count: int = Field(description="Messages from there on", examples=[1])
     message_id: str | None = Field(
         description="Of the first; null: it is not kept any more",

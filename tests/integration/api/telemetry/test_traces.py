@@ -31,6 +31,11 @@ def trace_of(http: httpx.Client, topic: str, message_id: str) -> dict[str, Any]:
     return trace
 
 
+def sent_at_ms(http: httpx.Client, topic: str, message_id: str) -> int:
+    stored: int = trace_of(http, topic, message_id)["store_time_ms"]
+    return stored
+
+
 def found(http: httpx.Client, topic: str, **query: Any) -> list[dict[str, Any]]:
     answer = http.get(f"/v1/topics/{topic}/trace", params=query).raise_for_status().json()
     events: list[dict[str, Any]] = answer["events"]
@@ -147,3 +152,44 @@ def test_traces_are_there_after_a_restart(tmp_path: Path) -> None:
     with run_node(tmp_path) as node, httpx.Client(base_url=node.url, timeout=60) as http:
         assert trace_of(http, "orders", sent["message_id"]) == before
         assert [each["kind"] for each in found(http, "orders")] == ["sent", "delivered"]
+
+
+def test_the_producer_of_a_delayed_message_is_told(http: httpx.Client, topic: str) -> None:
+    base = f"/v1/topics/{topic}/messages"
+    named = {"mq-client-id": "shop-3", "mq-delay": "10ms", "mq-keys": "order-18"}
+    sent = [
+        http.post(base, content=b"later", headers=named).raise_for_status().json()["message_id"],
+        http.post(f"{base}?delay=10ms", content=b"later").raise_for_status().json()["message_id"],
+    ]
+    entries = [{"text": "now"}, {"text": "later", "delay": "10ms"}]
+    batch = http.post(f"{base}:batch", json={"messages": entries}, headers={"mq-client-id": "b"})
+    sent += [each["message_id"] for each in batch.raise_for_status().json()["results"]]
+    due_ms = sent_at_ms(http, topic, sent[-2]) + 10
+    frame = request_frame([Message(b"x"), Message(b"y")], topic, [0, due_ms])
+    framed = {"content-type": "application/vnd.curlew.batch", "mq-client-id": "f"}
+    http.post(f"{base}:batch", content=frame, headers=framed).raise_for_status()
+    given: set[str] = set()
+    while len(given) < len(sent) + 2:
+        given |= {m["message_id"] for m in receive(http, topic, "delayed-g", wait="5s")}
+    sent += given - set(sent)
+    producers = [trace_of(http, topic, each)["producer"] for each in sent]
+    assert [each["client_id"] for each in producers] == ["shop-3", None, "b", "b", "f", "f"]
+    assert {(each["address"], each["tries"]) for each in producers} == {("127.0.0.1", 1)}
+    [event] = found(http, topic, key="order-18", result="sent")
+    assert (event["client_id"], event["message_id"]) == ("shop-3", sent[0])
+    [event] = found(http, topic, client_id="shop-3", result="sent")
+    assert (event["topic"], event["queue_offset"], event["detail"]) == (topic, -1, None)
+
+
+def test_the_producer_of_a_transaction_is_told(http: httpx.Client, topic: str) -> None:
+    base = f"/v1/topics/{topic}/messages"
+    headers = {"mq-client-id": "shop-3", "mq-producer-group": "shop", "mq-transaction": "prepare"}
+    half = http.post(base, content=b"paid", headers=headers).raise_for_status().json()
+    url = f"/v1/transactions/{half['transaction_id']}"
+    http.post(f"{url}:commit").raise_for_status()
+    producer = trace_of(http, topic, half["message_id"])["producer"]
+    assert (producer["client_id"], producer["producer_group"]) == ("shop-3", "shop")
+    assert (producer["address"], producer["tries"]) == ("127.0.0.1", 1)
+    assert producer["duration_ms"] > 0
+    [event] = found(http, topic, client_id="shop-3", result="sent")
+    assert (event["message_id"], event["group"]) == (half["message_id"], "shop")

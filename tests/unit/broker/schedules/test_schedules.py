@@ -60,6 +60,17 @@ async def test_fires_each_due_time_once_and_never_early() -> None:
 
 
 @pytest.mark.anyio
+async def test_the_trace_of_what_it_sends_names_the_schedule() -> None:
+    async with running() as world:
+        await world.broker.schedules.put("tick", every_minute())
+        await at(world, FIRST)
+        history = await world.broker.message_trace.trail(TOPIC, 0, 0)
+        assert history.sent is not None
+        assert history.sent.producer == ("schedule:tick", None, None)
+        assert (history.sent.tries, history.events) == (1, [])
+
+
+@pytest.mark.anyio
 async def test_a_time_zone_that_is_gone_stops_one_schedule_only() -> None:
     """Zones are taken out of their database now and then; a schedule of one may be there before."""
     async with running() as world:

@@ -482,3 +482,7 @@ UI_STREAMS_MAX = 64
 """Open pages that a node keeps live; another one shows what was when it was opened."""
 UI_FORM_BYTES_MAX = 8 * MIB
 """Of a form that a page sends: a body of a message takes up to three bytes of it for each byte."""
+UI_FORM_OF_ANYBODY_BYTES_MAX = 64 * KIB
+"""Of a form that needs no key: the sign-in."""
+UI_FORM_FIELDS_MAX = 1_000
+"""Of a form: a page of letters has 50 that can be chosen."""

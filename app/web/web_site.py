@@ -6,7 +6,9 @@
 - What the API refuses is a page with what happened and what to do.
 """
 
+import asyncio
 import logging
+import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from gettext import NullTranslations
 from http import HTTPStatus
@@ -16,12 +18,16 @@ from urllib.parse import parse_qs, quote, unquote, urlencode
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from app.domain.clock import Clock
-from app.domain.limits import UI_FORM_BYTES_MAX
+from app.domain.limits import (
+    UI_FORM_BYTES_MAX,
+    UI_FORM_FIELDS_MAX,
+    UI_FORM_OF_ANYBODY_BYTES_MAX,
+)
 from app.runtime.version import program_version
 from app.web.rendering.assets import KEPT_FOR_EVER, Assets, packaged_assets
 from app.web.rendering.languages import language_of, packaged_translations
@@ -96,7 +102,7 @@ class Site:
                 raise _foreign(page)
             await self._begin(page, family)
             if view.method != "GET":
-                page.choices = await _form_of(request)
+                page.choices = await _form_of(request, is_for_anybody=family.is_for_anybody)
                 page.form = {name: texts[-1] for name, texts in page.choices.items()}
             outcome = await view.handler(page)
             if isinstance(outcome, Response):
@@ -143,6 +149,8 @@ class Site:
             return Response(status_code=HTTPStatus.SERVICE_UNAVAILABLE)
 
         async def look() -> str:
+            if self.sessions.find(page.request.cookies.get(COOKIE)) is not page.session:
+                raise Refused(HTTPStatus.UNAUTHORIZED, {})  # signed out meanwhile
             page.api.calls.clear()
             shown = await view.handler(page)
             assert isinstance(shown, Shown)
@@ -164,7 +172,7 @@ class Site:
             "root": page.root,
             "site": page.site,
             "origin": page.origin,
-            "curl": f"curl {page.origin}/v1",
+            "curl": f"curl {_namespace_header(page)}{page.origin}/v1",
             "language": page.language,
             "theme": theme_of(page.request),
             "families": self.families,
@@ -175,7 +183,7 @@ class Site:
             "stream": page.here(),
             "notice": notice,
             "api_root": api_root,
-            "calls": page.api.calls,
+            "calls": [_of_namespace(page, call) for call in page.api.calls],
             "now_ms": self.clock.now_ms(),
             "version": program_version(),
             "signed_in": signed_in,
@@ -230,25 +238,54 @@ def _by_path(routes: list[Route]) -> list[Route]:
     return sorted(routes, key=lambda route: ["{" in part for part in route.path.split("/")])
 
 
-async def _form_of(request: Request) -> dict[str, list[str]]:
+def _of_namespace(page: Page, call: str) -> str:
+    """The address of a call, to be followed: it names the namespace that the page is of."""
+    if not page.namespace:
+        return call
+    return f"{call}{'&' if '?' in call else '?'}{urlencode({'namespace': page.namespace})}"
+
+
+def _namespace_header(page: Page) -> str:
+    """What a line with curl says of the namespace, to be copied into a shell."""
+    return f"-H {shlex.quote(f'MQ-Namespace: {page.namespace}')} " if page.namespace else ""
+
+
+async def _form_of(request: Request, *, is_for_anybody: bool) -> dict[str, list[str]]:
     """The fields of a form. Raises `Refused` for one that is too long or no text."""
-    parts, size = list[bytes](), 0
-    async for part in request.stream():
-        size += len(part)
-        if size > UI_FORM_BYTES_MAX:
-            raise Refused(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                {
-                    "detail": f"the form has over {UI_FORM_BYTES_MAX} bytes",
-                    "hint": "send large messages with curl",
-                },
-            )
-        parts.append(part)
+    bytes_max = UI_FORM_OF_ANYBODY_BYTES_MAX if is_for_anybody else UI_FORM_BYTES_MAX
+    form = await _body_of(request, bytes_max)
     try:
-        return parse_qs(b"".join(parts).decode("ascii"), keep_blank_values=True, errors="strict")
+        if len(form) <= UI_FORM_OF_ANYBODY_BYTES_MAX:
+            return _fields_of(form)
+        return await asyncio.to_thread(_fields_of, form)  # longer than a turn of the loop may take
     except ValueError as error:
-        problem = {"detail": "the form is no text in UTF-8", "hint": "go back and send it anew"}
+        detail = "the form is no text in UTF-8, or has too many fields"
+        problem = {"detail": detail, "hint": "go back and send it anew"}
         raise Refused(HTTPStatus.BAD_REQUEST, problem) from error
+
+
+async def _body_of(request: Request, bytes_max: int) -> bytes:
+    parts, size = list[bytes](), 0
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > bytes_max:
+                detail = f"the form has over {bytes_max} bytes"
+                problem = {"detail": detail, "hint": "send large messages with curl"}
+                raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, problem)
+            parts.append(part)
+    except ClientDisconnect:  # nobody reads this any more
+        raise Refused(HTTPStatus.BAD_REQUEST, {"detail": "the form has no end"}) from None
+    return b"".join(parts)
+
+
+def _fields_of(form: bytes) -> dict[str, list[str]]:
+    return parse_qs(
+        form.decode("ascii"),
+        keep_blank_values=True,
+        errors="strict",
+        max_num_fields=UI_FORM_FIELDS_MAX,
+    )
 
 
 def _foreign(page: Page) -> Refused:

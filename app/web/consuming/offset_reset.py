@@ -5,6 +5,7 @@ shown, so that one which is sent twice, or after the group has been reset by ano
 """
 
 import re
+from hashlib import sha256
 from http import HTTPStatus
 from typing import Final
 
@@ -52,7 +53,7 @@ async def _shown(page: Page, asked: Json, problem: Json | None) -> Outcome:
         missing=missing,
         again=sum(each["again"] for each in changes or ()),
         skipped=sum(each["skipped"] for each in changes or ()),
-        mark=_mark(changes or []),
+        mark=mark_of(changes or []),
         rows_max=ROWS_SHOWN_MAX,
         may_reset=await page.may("UPDATE", group=group),
         problem=problem,
@@ -67,9 +68,11 @@ def _with_effect(change: Json) -> Json:
     return {**change, "again": max(start - after, 0), "skipped": max(after - start, 0)}
 
 
-def _mark(changes: list[Json]) -> str:
-    """Where the queues are to be, as text: the same table has the same one."""
-    return " ".join(f"{each['topic']}/{each['queue_id']}={each['after']}" for each in changes)
+def mark_of(changes: list[Json]) -> str:
+    """Stands for where the queues are to be: the same table has the same one, and a short one, as
+    a form has to bring it back."""
+    places = [f"{each['topic']}/{each['queue_id']}={each['after']}" for each in changes]
+    return sha256(" ".join(places).encode()).hexdigest()
 
 
 async def _ask(page: Page, asked: Json, *, is_dry: bool) -> Json:
@@ -112,7 +115,7 @@ async def reset(page: Page) -> Outcome:
     if not is_typed(page, group):
         return await _shown(page, asked, not_typed(page, group))
     planned = await _ask(page, asked, is_dry=True)
-    if _is_moving(asked) and _mark(
+    if _is_moving(asked) and mark_of(
         [_with_effect(each) for each in planned["offsets"]]
     ) != page.form.get("mark"):
         problem = {

@@ -39,6 +39,7 @@ async def sign_in(page: Page) -> Outcome:
         return _form(page, error.problem, status=error.status)
     response = page.redirect(f"./{_way_back(page.form.get('next', ''))}")
     if principal is not None:
+        page.sessions.end(page.request.cookies.get(COOKIE))
         _keep(page, response, page.sessions.begin(key.encode(), principal))
     return response
 

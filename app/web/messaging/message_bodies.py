@@ -5,7 +5,8 @@ parsed in a browser.
 """
 
 import base64
-from typing import Final, NamedTuple
+from codecs import getincrementaldecoder
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -15,7 +16,11 @@ FORMS: Final = ("json", "text", "hex", "base64")
 SHOWN_BYTES_MAX: Final = 256 * KIB
 HEX_BYTES_MAX: Final = 16 * KIB
 _ROW: Final = 16
+_SPACES: Final = str.maketrans("\t\r\n", "   ")
 PREVIEW_CHARS: Final = 160
+_PREVIEW_ENCODED: Final = 4 * (4 * PREVIEW_CHARS // 3 + 2)
+"""Of base64: so many characters, of up to four bytes each."""
+_UTF_8: Final = getincrementaldecoder("utf-8")
 
 
 class ShownBody(NamedTuple):
@@ -45,27 +50,35 @@ def shown_body(body: bytes, form: str) -> ShownBody:
     return ShownBody(form, text, len(body), len(part))
 
 
-def preview(message: dict[str, object]) -> str:
-    """The beginning of a body as the API has it, on one line."""
-    if "text" in message:
-        text = str(message["text"])
-    elif "body_base64" in message:
-        text = str(message["body_base64"])
-    else:
-        text = msgspec.json.encode(message.get("body")).decode()
+def with_preview(message: dict[str, Any]) -> dict[str, Any]:
+    """A message that was asked for with `body=base64`: in place of its body, which may be JSON that
+    nothing here can read, how it begins."""
+    shown = {**message, "preview": preview(message.get("body_base64", ""))}
+    shown.pop("body_base64", None)
+    return shown
+
+
+def preview(encoded: str) -> str:
+    """The beginning of a body on one line, as it was sent; of one that is no text, its base64."""
+    part = base64.b64decode(encoded[:_PREVIEW_ENCODED])
+    try:
+        text = _UTF_8().decode(part, len(encoded) <= _PREVIEW_ENCODED)
+    except UnicodeDecodeError:
+        text = encoded
     cut = " ".join(text[: PREVIEW_CHARS + 1].split())
     return f"{cut[:PREVIEW_CHARS]}…" if len(cut) > PREVIEW_CHARS else cut
 
 
 def _best_form(body: bytes) -> str:
-    if body[:1] in {b"{", b"["} and _indented(body) is not None:
+    """By the part that is shown: a whole body may take longer than a turn of the event loop."""
+    is_whole = len(body) <= SHOWN_BYTES_MAX
+    if body[:1] in {b"{", b"["} and is_whole and _indented(body) is not None:
         return "json"
     try:
-        text = body.decode()
+        text = _UTF_8().decode(body[:SHOWN_BYTES_MAX], is_whole)
     except UnicodeDecodeError:
         return "hex"
-    is_text = all(each.isprintable() or each in "\t\r\n" for each in text[:SHOWN_BYTES_MAX])
-    return "text" if is_text else "hex"
+    return "text" if text.translate(_SPACES).isprintable() else "hex"
 
 
 def _indented(body: bytes) -> str | None:

@@ -9,7 +9,7 @@ import base64
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from app.web.messaging.message_bodies import FORMS, preview, shown_body
+from app.web.messaging.message_bodies import FORMS, shown_body, with_preview
 from app.web.messaging.topics import groups_of
 from app.web.serving.api import Asked, Refused, address
 from app.web.serving.families import Family
@@ -58,7 +58,7 @@ async def look_through(page: Page) -> Outcome:
             raise
         values |= {"problem": error.problem, "rows": [], "scanned": 0, "cursor": None}
         return page.show("messaging/messages.html", status=error.status, **values)
-    values |= {"rows": rows, "scanned": scanned, "cursor": cursor, "preview": preview}
+    values |= {"rows": rows, "scanned": scanned, "cursor": cursor}
     values["is_filtered"] = any(page.query(name) for name in (*_TEXTS, "queue", "from", "until"))
     return page.show("messaging/messages.html", **values)
 
@@ -82,7 +82,7 @@ async def _seek(page: Page, topic: str) -> Seek:
 
 async def _time_of(page: Page, topic: str, queue: int, offset: int) -> int | None:
     """When the message at the place was stored, or the next one that is there."""
-    query: Asked = {"offset": max(offset, 0), "max_messages": 1, "clamp": "true"}
+    query: Asked = {"offset": max(offset, 0), "max_messages": 1, "clamp": "true", "body": "base64"}
     where = address("topics", topic, "queues", str(queue), "messages", query=query)
     found = (await page.api.ask("GET", where)).json()["messages"]
     return found[0]["store_time_ms"] if found else None
@@ -95,11 +95,11 @@ async def _found(page: Page, topic: str, seek: Seek) -> tuple[list[Any], int, st
     query |= {"from_ms": seek.from_ms, "until_ms": seek.until_ms, "direction": seek.direction}
     cursor: str | None = page.query("cursor") or None
     for look in range(LOOKS_MAX):
-        query |= {"page_size": PAGE_SIZE, "cursor": cursor}
+        query |= {"page_size": PAGE_SIZE, "cursor": cursor, "body": "base64"}
         ask = page.get if look == 0 else page.api.get
         found = await ask("topics", topic, "messages", **query)
         scanned += found["scanned"]
-        rows += [each for each in found["messages"] if seek.keeps(each)]
+        rows += [with_preview(each) for each in found["messages"] if seek.keeps(each)]
         cursor = found.get("next_cursor")
         if cursor is None or len(rows) >= PAGE_SIZE or (rows and seek.queue is None):
             break

@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
-from app.web.messaging.message_bodies import preview
-from app.web.serving.api import Refused, address
+from app.web.messaging.message_bodies import with_preview
+from app.web.serving.api import Asked, Refused, address
 from app.web.serving.families import Family
 from app.web.serving.page import Outcome, Page
 
@@ -18,7 +18,7 @@ TOPICS_SEARCHED_MAX: Final = 200
 async def search(page: Page) -> Outcome:
     """What is called `q`, or begins so."""
     asked, within = page.query("q"), page.query("topic")
-    values: dict[str, Any] = {"asked": asked, "within": within, "preview": preview}
+    values: dict[str, Any] = {"asked": asked, "within": within}
     values |= {"topics": [], "groups": [], "messages": [], "searched": 0, "is_more": False}
     if not asked:
         return page.show("messaging/search.html", **values)
@@ -47,9 +47,12 @@ async def search(page: Page) -> Outcome:
 async def _in_topic(page: Page, topic: str, asked: str) -> list[Any]:
     """Messages of the topic with that id, unique id or key, the newest first."""
     found: dict[str, Any] = {}
-    wheres = [address("topics", topic, "messages", asked)] if asked.isalnum() else []
+    shown: Asked = {"page_size": SHOWN_MAX, "body": "base64"}
+    wheres = []
+    if asked.isalnum():
+        wheres.append(address("topics", topic, "messages", asked, query={"body": "base64"}))
     wheres += [
-        address("topics", topic, "messages", query={name: asked, "page_size": SHOWN_MAX})
+        address("topics", topic, "messages", query={name: asked, **shown})
         for name in ("unique_id", "key")
     ]
     for where in wheres:
@@ -60,5 +63,5 @@ async def _in_topic(page: Page, topic: str, asked: str) -> list[Any]:
                 raise
             continue
         for message in answer.get("messages", [answer]) if answer else []:
-            found[message["message_id"]] = message
+            found[message["message_id"]] = with_preview(message)
     return list(found.values())

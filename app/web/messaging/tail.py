@@ -3,8 +3,8 @@
 from collections import deque
 from typing import Any, Final
 
-from app.web.messaging.message_bodies import preview
-from app.web.serving.api import Asked, Document, address
+from app.web.messaging.message_bodies import with_preview
+from app.web.serving.api import Asked, Json, address
 from app.web.serving.families import Family
 from app.web.serving.page import Outcome, Page
 
@@ -47,11 +47,11 @@ async def tail(page: Page) -> Outcome:
         seen=memory["seen"],
         skipped=memory["skipped"],
         sample=SAMPLE,
-        preview=preview,
     )
 
 
-async def _newest(page: Page, topic: str) -> Document:
-    query: Asked = {"direction": "backward", "page_size": SAMPLE}
+async def _newest(page: Page, topic: str) -> list[Json]:
+    query: Asked = {"direction": "backward", "page_size": SAMPLE, "body": "base64"}
     where = address("topics", topic, "messages", query=query)
-    return (await page.api.ask("GET", where)).json()["messages"]
+    found = (await page.api.ask("GET", where)).json()["messages"]
+    return [with_preview(each) for each in found]

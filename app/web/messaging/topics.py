@@ -78,6 +78,7 @@ async def _last_stored_ms(page: Page, topic: str, queue: dict[str, int]) -> int 
     if not queue["depth"]:
         return None
     query: Asked = {"offset": queue["max_offset"] - 1, "max_messages": 1, "clamp": "true"}
+    query["body"] = "base64"
     where = address("topics", topic, "queues", str(queue["queue_id"]), "messages", query=query)
     try:
         found = (await page.api.ask("GET", where)).json()["messages"]

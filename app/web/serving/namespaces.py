@@ -31,8 +31,14 @@ class InNamespace:
                 return
             inner[NAMESPACE] = namespace
             inner["path"] = outer + below
-            inner[PATH] = "/" + raw.split("/", 3)[3]
+            inner[PATH] = "/" + _below(raw)
         await self._app(inner, receive, send)
+
+
+def _below(raw: str) -> str:
+    """What is behind the namespace; a slash that was sent as `%2F` is none here."""
+    parts = raw.split("/", 3)
+    return parts[3] if len(parts) > 3 else ""
 
 
 def _sent(scope: Scope) -> str:

@@ -2,6 +2,7 @@
 headers, forms."""
 
 import asyncio
+import html
 import re
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -10,7 +11,8 @@ from urllib.parse import urljoin
 import httpx
 import pytest
 
-from app.web import build_web
+from app.api.http.request_context import Receive, Scope, Send
+from app.web import LiveStreams, build_web
 from app.web.serving.headers import CONTENT_SECURITY_POLICY
 from app.web.serving.sessions import COOKIE
 from tests.support.nodes.closed import ClosedNode, closed_node, key_of
@@ -250,11 +252,86 @@ def test_a_form_that_is_too_long_or_no_text_is_refused() -> None:
     with_pages(use)
 
 
+def test_a_stranger_keeps_the_node_from_nothing_with_a_form() -> None:
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        many = await client.post("/ui/sign-in", content=b"a&" * 2_000)
+        assert (many.status_code, "too many fields" in many.text) == (400, True)
+        assert (await client.post("/ui/sign-in", content=b"x" * 65_537)).status_code == 413
+        for key in ("", "\N{SNOWMAN}", "x" * 600):
+            answer = await client.post("/ui/sign-in", data={"key": key})
+            assert (answer.status_code, "Give an API key." in answer.text) == (422, True)
+
+    with_pages(use, is_closed=True)
+
+
+def test_a_stream_ends_with_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = asyncio.Event()
+
+    async def at_once(*_: object) -> None:
+        looked.set()
+        await asyncio.sleep(0)
+
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        await sign_in(client, "alpha")
+        stream = asyncio.ensure_future(client.get("/ui/topics/alpha-in", headers=STREAM))
+        await looked.wait()
+        assert not stream.done()
+        await client.post("/ui/sign-out")
+        async with asyncio.timeout(10):
+            assert "event: looked" in (await stream).text
+
+    monkeypatch.setattr(LiveStreams, "_pause", at_once)
+    with_pages(use, is_closed=True)
+
+
+def test_signing_in_anew_ends_the_session_before() -> None:
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        await sign_in(client, "admin")
+        before = client.cookies[COOKIE]
+        await sign_in(client, "viewer")
+        client.cookies.clear()
+        client.cookies.set(COOKIE, before)
+        assert (await client.get("/ui/topics")).status_code == 303
+
+    with_pages(use, is_closed=True)
+
+
+@pytest.mark.parametrize("body", ['{"a":1e400}', "9" * 5_000, "[" * 1_500 + "]" * 1_500])
+def test_a_body_that_is_unusual_json_ends_no_page(body: str) -> None:
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        topic = "/v1/topics/alpha-in/messages"
+        json = {"Content-Type": "application/json", "MQ-Keys": "k1"}
+        assert (await client.post(topic, content=body, headers=json)).status_code == 201
+        for path in ("", "/messages", "/messages?queue=0&offset=0"):
+            assert (await client.get(f"/ui/topics/alpha-in{path}")).status_code == 200
+        for path in ("topics/alpha-in/messages", "topics/alpha-in/tail", "search?q=k1"):
+            assert body[:50] in html.unescape((await client.get(f"/ui/{path}")).text)
+
+    with_pages(use)
+
+
+def test_lines_and_links_of_a_page_name_its_namespace() -> None:
+    async def api(_: Scope, __: Receive, send: Send) -> None:
+        body = b'{"principal":null,"topics":[],"next_page_token":null}'
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": body})
+
+    async def run() -> str:
+        transport = httpx.ASGITransport(build_web(api, FakeClock()))
+        async with httpx.AsyncClient(transport=transport, base_url=BASE) as client:
+            return (await client.get("/in/a'b/topics")).text
+
+    text = html.unescape(asyncio.run(run()))
+    assert "curl -H 'MQ-Namespace: a'\"'\"'b' http://localhost:8710/v1/topics" in text
+    assert "/v1/topics?page_size=50&namespace=a%27b" in text
+
+
 def test_pages_of_a_namespace_ask_within_it() -> None:
     async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
         answer = await client.get("/ui/in/nowhere/topics")
         assert answer.status_code == 404
         assert "nowhere" in answer.text
+        assert (await client.get("/ui/in/no%2Fwhere")).status_code == 404
         bare = await client.get("/ui/in/nowhere")
         assert bare.headers["location"] == "./nowhere/"
 

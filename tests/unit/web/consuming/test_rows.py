@@ -4,6 +4,7 @@ from base64 import b64encode
 
 from app.web.consuming.excerpts import EXCERPT_CHARS, with_excerpt
 from app.web.consuming.group_members import in_runs
+from app.web.consuming.offset_reset import mark_of
 
 DASH = "\N{EN DASH}"
 
@@ -24,3 +25,10 @@ def test_a_body_is_shown_as_it_was_sent() -> None:
     assert len(long["excerpt"]) == EXCERPT_CHARS + 1
     assert with_excerpt({"body_base64": b64encode(b"\xff").decode()})["excerpt"] is None
     assert with_excerpt({})["excerpt"] == ""
+
+
+def test_what_stands_for_a_table_is_short_however_long_it_is() -> None:
+    rows = [{"topic": "t", "queue_id": number, "after": 10**9} for number in range(65_536)]
+    assert len(mark_of(rows)) == 64
+    assert mark_of(rows) == mark_of(list(rows))
+    assert mark_of(rows) != mark_of(rows[:-1])

@@ -4,7 +4,12 @@ import base64
 
 import pytest
 
-from app.web.messaging.message_bodies import HEX_BYTES_MAX, SHOWN_BYTES_MAX, preview, shown_body
+from app.web.messaging.message_bodies import (
+    HEX_BYTES_MAX,
+    SHOWN_BYTES_MAX,
+    shown_body,
+    with_preview,
+)
 
 
 @pytest.mark.parametrize("number", ["23958446825181076828", "1.10", "1e400", "0.1000", "-0"])
@@ -56,8 +61,26 @@ def test_deep_json_ends_no_page() -> None:
     assert shown_body(b"[" * 100_000, "").form in {"json", "text"}
 
 
-def test_a_preview_is_one_short_line() -> None:
-    assert preview({"text": "a\n  b"}) == "a b"
-    assert preview({"body_base64": "AAE="}) == "AAE="
-    assert preview({"body": {"a": 1}}) == '{"a":1}'
-    assert len(preview({"text": "x" * 1_000})) == 161
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        (b"a\n  b", "a b"),
+        (b"\x00\xff", "AP8="),
+        (b"", ""),
+        (b'{"a": 1e400, "b": 12345678901234567890123}',) * 2,
+        ("鸟".encode() * 160, "鸟" * 160),
+        ("鸟".encode()[:2], "6bg="),
+        (b"x" * 5_000_000, "x" * 160 + "…"),
+        ("鸟".encode() * 1_000_000, "鸟" * 160 + "…"),
+    ],
+)
+def test_a_preview_is_one_short_line_as_it_was_sent(body: bytes, shown: str | bytes) -> None:
+    text = shown if isinstance(shown, str) else shown.decode()
+    assert with_preview({"body_base64": base64.b64encode(body).decode()}) == {"preview": text}
+    assert with_preview({}) == {"preview": ""}
+
+
+def test_the_form_of_a_long_body_is_told_by_its_beginning() -> None:
+    assert shown_body("鸟".encode() * 200_000, "").form == "text"
+    assert shown_body(b"x" * SHOWN_BYTES_MAX + b"\xff", "").form == "text"
+    assert shown_body(b"\xff" + b"x" * SHOWN_BYTES_MAX, "").form == "hex"

@@ -309,11 +309,7 @@ class Gateway:
 
     def _admit(self, exchange: RequestContext) -> None:
         """Raise when the request may not pass; collect its `MQ-*` headers on the way."""
-        size = 0
-        for name, value in exchange.scope["headers"]:
-            size += len(name) + len(value)
-            if name[:3] == b"mq-":
-                self._note_mq_header(exchange, name, value)
+        size = self._collect(exchange)
         if size > self._header_bytes_max:
             raise HeadersTooLarge(
                 f"the headers have {size} bytes; at most {self._header_bytes_max} are taken",
@@ -335,6 +331,17 @@ class Gateway:
                 check_host(exchange.headers)
         if SITE in exchange.headers:
             check_site(exchange.scope, exchange.headers)
+        if exchange.forward not in (b"yes", b"no"):  # said to who may ask, and to nobody else
+            raise InvalidRequest("MQ-Forward is yes or no", fields={"parameter": "MQ-Forward"})
+
+    def _collect(self, exchange: RequestContext) -> int:
+        """Collect the `MQ-*` headers; the bytes of all headers."""
+        size = 0
+        for name, value in exchange.scope["headers"]:
+            size += len(name) + len(value)
+            if name[:3] == b"mq-":
+                self._note_mq_header(exchange, name, value)
+        return size
 
     def _take_from_other_node(self, exchange: RequestContext) -> None:
         """The other node has asked who it is, and has decided; this one decides as well."""
@@ -398,8 +405,6 @@ class Gateway:
     @staticmethod
     def _note_mq_header(exchange: RequestContext, name: bytes, value: bytes) -> None:
         if name == FORWARD:
-            if value not in (b"yes", b"no"):
-                raise InvalidRequest("MQ-Forward is yes or no", fields={"parameter": "MQ-Forward"})
             exchange.forward = value
         elif name != REQUEST_ID:
             exchange.mq_headers.append((name, value))

@@ -134,3 +134,9 @@ async def test_other_protocols_are_not_served() -> None:
 
     with pytest.raises(AssertionError, match="nobody asks here"):
         await gateway()({"type": "websocket", "path": "/ui"}, nothing, send)
+
+
+async def test_a_header_that_is_wrong_is_told_of_only_to_who_has_a_key() -> None:
+    wrong = {b"host": b"queue.example.org", b"mq-forward": b"perhaps"}
+    answer = await call(gateway(), "DELETE", "/v1/receipts/x", headers=wrong)
+    assert is_refused(answer)

@@ -76,6 +76,12 @@ def _known_message(http: httpx.Client, topic: str) -> httpx.Response:
     return http.get(message, headers={"If-None-Match": tag})
 
 
+def _known_route(http: httpx.Client, topic: str) -> httpx.Response:
+    route = f"/v1/topics/{topic}/route"
+    tag = http.get(route).headers["etag"]
+    return http.get(route, headers={"If-None-Match": tag})
+
+
 def _known_range(http: httpx.Client, topic: str) -> httpx.Response:
     _sent(http, topic)
     path = f"/v1/topics/{topic}/queues/0/messages?offset=0&until_offset=1"
@@ -126,6 +132,7 @@ EMPTY: Mapping[tuple[str, str, int], Callable[[httpx.Client, str], httpx.Respons
     ("post", _TOPIC + "/groups/{group}/messages:receive", 204): _nothing_received,
     ("get", _TOPIC + "/messages/{message_id}", 304): _known_message,
     ("get", _TOPIC + "/queues/{queue}/messages", 304): _known_range,
+    ("get", _TOPIC + "/route", 304): _known_route,
     ("delete", _TOPIC + "/scheduled/{recall_handle}", 204): _recalled,
     ("post", _TOPIC + "/scheduled/{recall_handle}:deliver", 204): _delivered_early,
 }

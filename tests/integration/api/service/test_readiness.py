@@ -131,8 +131,9 @@ async def test_a_deletion_that_was_seen_and_not_found_is_carried_out_later(serve
     node, url = server.node, server.node.config.database
     assert node.store.generation("orders")
     for statement in (
-        "INSERT INTO tombstones SELECT 'topic', name, generation, 0 FROM topics"
-        " WHERE name = 'orders'",
+        "INSERT INTO tombstones (kind, name, generation, shard, deleted_ms)"
+        " SELECT 'topic', topics.name, generation, shards.name, 0 FROM topics, shards"
+        " WHERE topics.name = 'orders'",
         "DELETE FROM topics WHERE name = 'orders'",
         "UPDATE metadata_version SET version = version + 1",
         "ALTER TABLE tombstones RENAME TO lost",

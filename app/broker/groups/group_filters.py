@@ -136,6 +136,18 @@ class GroupFilters:
         used = [each.filter for each in profile.subscriptions]
         return all(one is None or one == other for one, other in zip(known, used, strict=True))
 
+    def are_noted(self, group: Group, profile: Profile) -> bool:
+        """Whether the group reads all topics that there are with just these filters, so that there
+        is nothing to `note`."""
+        if group.subscription is SubscriptionRule.FREE:
+            return True
+        present = self._metadata.snapshot.topics
+        known = self.expressions(group.name, profile.topics)
+        return all(
+            one == each.filter or each.topic not in present
+            for one, each in zip(known, profile.subscriptions, strict=True)
+        )
+
     def expressions(self, group: str, topics: Iterable[str]) -> list[str | None]:
         """The filter of each topic now; None: there is none."""
         found = [self._journal.subscription(group, topic) for topic in topics]

@@ -63,7 +63,7 @@ class Poller:
         settler: Settler,
         failed_deliveries: FailedDeliveries,
     ) -> None:
-        self.shares = Shares(context, groups, members, consumptions)
+        self.shares = Shares(context, groups, members, consumptions, filters)
         self.intervals = PollIntervals(context, members)
         hand_backs = HandBacks(context, groups, failed_deliveries)
         self._commits = PollCommits(context, groups, members, hand_backs)

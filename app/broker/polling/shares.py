@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from app.broker.context import Context
 from app.broker.groups.consumption import Consumptions
+from app.broker.groups.group_filters import GroupFilters
 from app.broker.groups.groups import Groups
 from app.broker.groups.member_values import Heartbeat
 from app.broker.groups.members import Members
@@ -39,12 +40,18 @@ class Shares:
     """One per broker."""
 
     def __init__(
-        self, context: Context, groups: Groups, members: Members, consumptions: Consumptions
+        self,
+        context: Context,
+        groups: Groups,
+        members: Members,
+        consumptions: Consumptions,
+        filters: GroupFilters,
     ) -> None:
         self._metadata = context.metadata
         self._groups = groups
         self._consumptions = consumptions
         self._members = members
+        self._filters = filters
         self._known: dict[str, _Known] = {}
 
     def forget(self, group: str) -> None:
@@ -55,7 +62,7 @@ class Shares:
         """The member's share of the group now. `is_first`: the client has just said all that the
         request says; else it is waiting, and only stays. Raises as a heartbeat does."""
         group = self._metadata.snapshot.groups.get(name)
-        if group is not None and self._is_known(name, client_id, request, is_first=is_first):
+        if group is not None and self._is_known(group, client_id, request, is_first=is_first):
             if not self._members.is_fresh(name, client_id):
                 with contextlib.suppress(MetadataUnavailable):
                     # Nobody is taken out while the database is away, and reading goes on.
@@ -80,10 +87,12 @@ class Shares:
         )
 
     def _is_known(
-        self, group: str, client_id: str, request: PollRequest, *, is_first: bool
+        self, group: Group, client_id: str, request: PollRequest, *, is_first: bool
     ) -> bool:
         """Whether a heartbeat would be a sign of life and nothing else."""
-        membership = self._members.last(group)
+        if is_first and not self._filters.are_noted(group, request.profile):
+            return False  # an operator has set or deleted one since
+        membership = self._members.last(group.name)
         generation = request.generation if is_first else None
         return membership is not None and changes_nothing(
             membership, client_id, request.profile, generation

@@ -211,6 +211,29 @@ async def test_denials_are_added_up_and_bounded(server: Served, http: httpx.Asyn
     assert f"curlew_denials_unnamed_total {DENIALS_MAX + 1}" in shown
 
 
+async def test_denials_that_could_not_be_written_are_the_same_the_next_time(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit = server.node.metadata.audit
+    for number in range(DENIALS_MAX + 5):
+        audit.denied(Denial(Actor(None, f"10.0.0.{number}"), "GET", "", "UNAUTHORIZED"))
+
+    async def fails(*_: object) -> None:
+        raise MetadataUnavailable("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(audit_rows, "append", fails)
+        for _ in range(2):
+            with pytest.raises(MetadataUnavailable):
+                await audit.flush()
+    assert audit.unnamed_count == 5, "each is counted once"
+    await audit.flush()
+    found = (await audit.page(Sought(action="GET"), None, 10 * DENIALS_MAX)).entries
+    counted = [json.loads(each.after or "") for each in found]
+    assert [each for each in counted if "of" in each] == [{"count": 5, "of": "others"}]
+    assert len(counted) == DENIALS_MAX + 1
+
+
 async def test_denials_push_no_change_out(server: Served, http: httpx.AsyncClient) -> None:
     await http.put("/v1/topics/pay", json={"queues": 1})
     audit = server.node.metadata.audit

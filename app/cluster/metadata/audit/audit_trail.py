@@ -148,7 +148,11 @@ class AuditTrail:
                     await audit_rows.append(connection, entry, self._key)
         except BaseException:
             for key, denial in denials.items():  # they wait for the next time
-                self._add(denial, counts[key])
+                if key[0] == _OTHERS:
+                    self._denials[key] = denial
+                    self._denial_counts[key] += counts[key]
+                else:
+                    self._add(denial, counts[key])
             raise
 
     async def expire(self, keep_ms: int, entries_max: int = AUDIT_ENTRIES_MAX) -> None:

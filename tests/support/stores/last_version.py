@@ -82,7 +82,7 @@ def _changed(message: Message, **changes: object) -> Message:
     """`replace` of the transactions."""
     system = changes.get("system")
     if isinstance(system, dict):
-        del system[PROPERTY_GENERATION]
+        system.pop(PROPERTY_GENERATION, None)
     return msgspec.structs.replace(message, **changes)
 
 

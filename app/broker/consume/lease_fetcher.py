@@ -170,8 +170,7 @@ class LeaseFetcher:
             self._offset_cache.track(queue)
         self._take_returned(fetch, queue)
         while self._may_fetch(fetch, queue, bounds.max_offset):
-            if queue.fetch_offset < queue.restored_end:
-                queue.fetch_offset = queue.progress.next_open(queue.fetch_offset)
+            queue.pass_known()
             start = queue.fetch_offset
             self._grant_new(fetch, queue, start, self._read_new(fetch, queue, start, False))
             if queue.order is not None:

@@ -34,7 +34,7 @@ class HeldDeliveries:
         """Lease what the log tells of, for what is left of each lease: at most the group's
         invisible time, at most five minutes. Before anybody receives."""
         open_deliveries, snapshot = self._journal.open, self._metadata.snapshot
-        for name, topic_name in sorted(open_deliveries.pairs()):
+        for name, topic_name in sorted(self._pairs()):
             group, topic = snapshot.groups.get(name), snapshot.topics.get(topic_name)
             if group is None or topic is None:
                 continue
@@ -45,8 +45,19 @@ class HeldDeliveries:
                 continue
             most_ms = min(group.invisible_ms, HELD_DELIVERY_MS_MAX)
             for queue in subscription.sources:
-                queue.hold(self._leases(queue, open_deliveries.take(queue.key), most_ms))
+                found = open_deliveries.take(queue.key, is_ordered=subscription.is_ordered)
+                queue.hold(self._leases(queue, found, most_ms))
         open_deliveries.clear()
+
+    def _pairs(self) -> set[tuple[str, str]]:
+        """(Group, topic) of what is open. Not of those that were deleted: a group that was made
+        again begins with its first receive."""
+        return {
+            key[:2]
+            for key, offsets in self._journal.open.offsets().items()
+            if (state := self._journal.find(key)) is not None
+            and not state.deliveries.keys().isdisjoint(offsets)
+        }
 
     def _leases(
         self, queue: LeasedQueue, found: dict[int, OpenDelivery], most_ms: int
@@ -63,16 +74,17 @@ class HeldDeliveries:
                 leases[offset] = Lease(lease_id, ends_s, attempt=attempt, is_first=False)
         return leases
 
-    def _leases_of(self, key: Key) -> list[OpenRun]:
-        """The leases of a queue, for a snapshot."""
+    def _leases_of(self, key: Key) -> tuple[list[OpenRun], bool]:
+        """The leases of a queue, for a snapshot, and whether they were given in order."""
         group, topic, queue_id = key
         subscription = self._groups.find(group, topic)
         queue = None if subscription is None else subscription.find(queue_id)
         if queue is None:
-            return []
+            return [], False
         ahead_ms = self._clock.now_ms() - round(self._clock.monotonic_s() * 1_000)
         by_end: dict[int, list[tuple[int, int, int]]] = {}
         for offset, lease in sorted(queue.leases.leased.items()):
             until_ms = ahead_ms + round(lease.expires_s * 1_000)
             by_end.setdefault(until_ms, []).append((offset, lease.lease_id, lease.attempt))
-        return [(until_ms, run) for until_ms, some in by_end.items() for run in lease_runs(some)]
+        runs = [(until_ms, run) for until_ms, some in by_end.items() for run in lease_runs(some)]
+        return runs, queue.order is not None

@@ -20,8 +20,7 @@ from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.journal import Journal
 from app.broker.leasing.subscriptions import Held, LeasedQueue, Subscription
 from app.broker.ports import Group, Snapshot, Topic
-from app.broker.progress.consumer_state import ConsumerState
-from app.broker.progress.open_deliveries import OpenRun
+from app.broker.progress.consumer_state import ConsumerState, Leased
 from app.broker.progress.progress_entries import (
     Bound,
     ConsumptionSet,
@@ -372,7 +371,7 @@ class ConsumerJournal:
         committed += [state.progress.committed for _, state, _ in moves]
         return confirmation
 
-    def read_leases(self, leased: Callable[[Key], list[OpenRun]]) -> None:
+    def read_leases(self, leased: Leased) -> None:
         """Ask this for the leases of a queue when a snapshot is written."""
         self._state.leased = leased
 
@@ -422,7 +421,9 @@ class ConsumerJournal:
                 if until_ms:
                     leases.append(list(lease_runs(_attempts(queue, held))))
             rows.append((subscription.topic, queue.queue_id, runs))
-        return HandedOut(subscription.group, rows, until_ms, leases if until_ms else [])
+        if not until_ms:
+            return HandedOut(subscription.group, rows)
+        return HandedOut(subscription.group, rows, until_ms, leases, subscription.is_ordered)
 
     def set_consumption(
         self, group: Group, topic: Topic, kind: Consumption | None, now_ms: int

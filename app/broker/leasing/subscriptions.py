@@ -122,9 +122,16 @@ class LeasedQueue:
         fetched."""
         for offset, lease in leases.items():
             self.leases.restore(offset, lease)
-        if self.order is None:  # else they have to stand in line
-            while self.fetch_offset in leases or self.progress.is_acked(self.fetch_offset):
-                self.fetch_offset += 1
+        self.pass_known()
+
+    def pass_known(self) -> None:
+        """Fetch nothing that is done, nor, unless it has to stand in line, what the table has."""
+        at, end = self.fetch_offset, self.restored_end
+        if at < end:
+            at = self.progress.next_open(at)
+            while self.order is None and self.is_fetched(at):
+                at = self.progress.next_open(at + 1)
+            self.fetch_offset = at
 
     def is_fetched(self, offset: int) -> bool:
         """Whether the table has a message that stands where others are not fetched yet: it was

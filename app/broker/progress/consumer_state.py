@@ -64,11 +64,17 @@ class _Row(Struct, array_like=True):
     and since when."""
     subscription: GroupSubscription | None = None
     open: list[OpenRun] = []
+    is_ordered: bool = False
+    """Whether those were handed out in order."""
 
 
 NO_QUEUE: Final = -1
 """The queue id of such a row."""
 _decode_rows: Final = msgspec.msgpack.Decoder(list[_Row]).decode
+
+
+Leased = Callable[[Key], tuple[list[OpenRun], bool]]
+"""The leases of a queue, for snapshots, and whether they were given in order."""
 
 
 class ConsumerState:
@@ -77,8 +83,8 @@ class ConsumerState:
     def __init__(self, now_ms: int = 0) -> None:
         """`now_ms`: by the wall clock, for leases of before that last still."""
         self.open = OpenDeliveries(now_ms)
-        self.leased: Callable[[Key], list[OpenRun]] = lambda _key: []
-        """The leases of a queue, for snapshots; set by who has them."""
+        self.leased: Leased = lambda _key: ([], False)
+        """Set by who has them."""
         self.queues: dict[Key, QueueState] = {}
         self.generations: dict[tuple[str, str], tuple[int, int]] = {}
         """(group, topic) → the generations of both whose work this is; without one, of a version
@@ -125,7 +131,7 @@ class ConsumerState:
             case Settled(group, rows):
                 for topic, queue_id, runs in rows:
                     self.get_or_make((group, topic, queue_id)).ack_runs(runs)
-            case HandedOut(group, handed, _, _):
+            case HandedOut(group, handed):
                 for topic, queue_id, deliveries in handed:
                     self._hand_out(self.get_or_make((group, topic, queue_id)), deliveries)
             case Placed(group, places) | Skipped(group, places):
@@ -201,7 +207,8 @@ class ConsumerState:
             state.progress.unpack(row.pages)
             self._hand_out(state, row.deliveries)
             state.parked |= {message.offset: message for message in row.parked}
-            self.open.add((row.group, row.topic, row.queue_id), row.open)
+            key = row.group, row.topic, row.queue_id
+            self.open.add(key, row.open, is_ordered=row.is_ordered)
 
     def dump(self) -> Iterator[bytes]:
         rows: list[_Row] = []
@@ -230,7 +237,7 @@ class ConsumerState:
             parked = list(state.parked.values())
             pages = list(state.progress.pack())
             deliveries = list(delivered_runs(state.deliveries.items()))
-            leased = self.leased(key)
+            leased, is_ordered = self.leased(key)
             while True:
                 yield _Row(
                     *key,
@@ -240,6 +247,7 @@ class ConsumerState:
                     parked,
                     self.generations.get(key[:2], (0, 0)),
                     open=leased[:_ROW_DELIVERIES_MAX],
+                    is_ordered=is_ordered,
                 )
                 del pages[:_ROW_PAGES_MAX], deliveries[:_ROW_DELIVERIES_MAX]
                 del leased[:_ROW_DELIVERIES_MAX]

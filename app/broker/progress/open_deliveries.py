@@ -4,7 +4,7 @@ Filled while the log is replayed and emptied when the node has taken them up; wh
 afterwards is in the lease tables. Event loop only.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from app.broker.progress.progress_entries import (
@@ -18,8 +18,11 @@ from app.broker.progress.progress_entries import (
     Parked,
     Placed,
     Released,
+    Settled,
     Unsubscribed,
+    offsets_of,
 )
+from app.domain.consumers.consumption import Consumption
 
 OpenRun = tuple[int, LeaseRun]
 """When the leases end, by the wall clock in milliseconds, and which they are."""
@@ -34,13 +37,23 @@ class OpenDelivery(NamedTuple):
     """When its lease ends, by the wall clock."""
 
 
+class _Run(NamedTuple):
+    """Deliveries of neighbours, of which some may be settled. One object for all of them."""
+
+    until_ms: int
+    first: int
+    lease_id: int
+    attempt: int
+    is_ordered: bool
+
+
 class OpenDeliveries:
-    """Those that the log tells of. Some may be settled: the caller asks `QueueState`."""
+    """Those that the log tells of. Some may be done, by a commit: the caller asks `QueueState`."""
 
     def __init__(self, now_ms: int = 0) -> None:
         """Leases that have ended by `now_ms` are left out."""
         self._now_ms = now_ms
-        self._queues: dict[Key, dict[int, OpenDelivery]] = {}
+        self._queues: dict[Key, dict[int, _Run]] = {}
 
     def ended_by(self, now_ms: int) -> None:
         """Leave out what has ended by then, of what comes."""
@@ -49,23 +62,27 @@ class OpenDeliveries:
     def clear(self) -> None:
         self._queues.clear()
 
-    def pairs(self) -> set[tuple[str, str]]:
-        """(group, topic) of all."""
-        return {key[:2] for key, found in self._queues.items() if found}
+    def offsets(self) -> dict[Key, Iterable[int]]:
+        """Of all queues."""
+        return {key: found.keys() for key, found in self._queues.items()}
 
-    def take(self, key: Key) -> dict[int, OpenDelivery]:
-        """Those of one queue, by offset; they are not kept here any more."""
-        return self._queues.pop(key, {})
+    def take(self, key: Key, *, is_ordered: bool) -> dict[int, OpenDelivery]:
+        """Those of one queue, by offset; they are not kept here any more. Leases that a group got
+        before it was set to deliver in order, or no longer so, have ended with that."""
+        return {
+            offset: OpenDelivery(run.lease_id + offset - run.first, run.attempt, run.until_ms)
+            for offset, run in self._queues.pop(key, {}).items()
+            if run.is_ordered == is_ordered
+        }
 
     def apply(self, entry: Entry) -> None:
         """Follow an entry of the log."""
         match entry:
-            case HandedOut(group, rows, until_ms, leases):
-                for topic, queue_id, delivered in rows:
-                    ended = [range(first, first + count) for first, count, _ in delivered]
-                    self._end((group, topic, queue_id), ended)
-                for (topic, queue_id, _), runs in zip(rows, leases, strict=False):
-                    self.add((group, topic, queue_id), [(until_ms, run) for run in runs])
+            case HandedOut():
+                self._hand_out(entry)
+            case Settled(group, done):
+                for topic, queue_id, runs in done:
+                    self._end((group, topic, queue_id), [offsets_of(runs)])
             case Placed(group, places):
                 for topic, queue_id, _ in places:
                     self._queues.pop((group, topic, queue_id), None)
@@ -76,18 +93,32 @@ class OpenDeliveries:
             case Forgotten(group, topic):
                 self._drop([key for key in self._queues if key[0] == group or key[1] == topic])
             case Bound() | ConsumptionSet() | Unsubscribed():
-                pair = entry.group, entry.topic
-                self._drop([key for key in self._queues if key[:2] == pair])
+                self._drop_pair(entry)
             case _:
                 pass
 
-    def add(self, key: Key, runs: Iterable[OpenRun]) -> None:
+    def _hand_out(self, entry: HandedOut) -> None:
+        for topic, queue_id, delivered in entry.rows:
+            ended = [range(first, first + count) for first, count, _ in delivered]
+            self._end((entry.group, topic, queue_id), ended)
+        for (topic, queue_id, _), runs in zip(entry.rows, entry.leases, strict=False):
+            opened = [(entry.until_ms, run) for run in runs]
+            self.add((entry.group, topic, queue_id), opened, is_ordered=entry.is_ordered)
+
+    def _drop_pair(self, entry: Bound | ConsumptionSet | Unsubscribed) -> None:
+        """That it leases a group may say late: when messages are handed out already."""
+        if isinstance(entry, ConsumptionSet) and entry.consumption is Consumption.LEASE:
+            return
+        pair = entry.group, entry.topic
+        self._drop([key for key in self._queues if key[:2] == pair])
+
+    def add(self, key: Key, runs: Sequence[OpenRun], *, is_ordered: bool) -> None:
         """Deliveries of one queue."""
         for until_ms, (first, count, lease_id, attempt) in runs:
             if until_ms > self._now_ms:
+                run = _Run(until_ms, first, lease_id, attempt, is_ordered)
                 found = self._queues.setdefault(key, {})
-                for number in range(count):
-                    found[first + number] = OpenDelivery(lease_id + number, attempt, until_ms)
+                found.update(dict.fromkeys(range(first, first + count), run))
 
     def _end(self, key: Key, offsets: Iterable[Iterable[int]]) -> None:
         found = self._queues.get(key)

@@ -41,6 +41,8 @@ class HandedOut(Struct, array_like=True, tag=2):
     them wrote this."""
     leases: list[list[LeaseRun]] = []
     """Of each row."""
+    is_ordered: bool = False
+    """Whether the group delivered in order then."""
 
 
 class Placed(Struct, array_like=True, tag=3):

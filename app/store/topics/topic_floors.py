@@ -174,20 +174,20 @@ class TopicFloors:
     def risen(self, most: int) -> list[TopicState]:
         """The new states of topics whose queues begin later than the states say, as messages have
         expired or were trimmed; at most so many."""
-        found: dict[str, dict[int, int]] = {}
-        for queue in self._queues:
-            topic, low = queue.topic, queue.min_offset
-            if not low or topic == FLOORS_TOPIC:  # those are trimmed when all states are written
+        found: list[TopicState] = []
+        for topic in self._queues.topics:
+            if topic == FLOORS_TOPIC:  # those are trimmed when all states are written
                 continue
-            floors = found.get(topic)
-            if floors is None:
-                state = self._states.get(topic)
-                floors = {} if state is None else dict(state.floors)
-            if floors.get(queue.queue_id, 0) < low:
-                if topic not in found and len(found) == most:
+            state = self._states.get(topic)
+            floors = {} if state is None else dict(state.floors)
+            queues = [(queue.queue_id, queue.min_offset) for queue in self._queues.of_topic(topic)]
+            risen = [(queue, low) for queue, low in queues if low > floors.get(queue, 0)]
+            if risen:
+                floors.update(risen)
+                found.append(self._with_floors(topic, floors))
+                if len(found) == most:
                     break
-                found[topic] = floors | {queue.queue_id: low}
-        return [self._keep(self._with_floors(topic, floors)) for topic, floors in found.items()]
+        return [*map(self._keep, found)]
 
     def _with_floors(self, topic: str, floors: dict[int, int]) -> TopicState:
         state = self._states.get(topic)

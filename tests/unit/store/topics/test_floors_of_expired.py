@@ -3,7 +3,11 @@
 Control: without the entries of the log, all that its segments hold is readable again.
 """
 
+from collections.abc import Iterator
+
 import pytest
+from msgspec.structs import replace
+from typing_extensions import override
 
 from app.domain.names import FLOORS_TOPIC
 from app.store import paths
@@ -104,6 +108,30 @@ def test_many_topics_are_written_over_several_checkpoints(monkeypatch: pytest.Mo
         assert opened.store.bounds(FLOORS_TOPIC, 0).max_offset == written
     again = by_the_log_alone(opened)
     assert [again.store.bounds(name, 0) for name in names] == [(1, 2)] * 5
+
+
+def test_the_floors_of_a_topic_are_looked_at_once_however_many_queues_it_has() -> None:
+    class Looks(list[tuple[int, int]]):
+        looks = 0
+
+        @override
+        def __iter__(self) -> Iterator[tuple[int, int]]:
+            Looks.looks += 1
+            return super().__iter__()
+
+    opened = open_store(SimulatedFiles(), CONFIG, threads=False)
+    for queue_id in range(8):
+        opened.append(b"old", queue_id=queue_id)
+    opened.turns.run()
+    floors = opened.store.floor_journal.floors
+    for queue_id in range(8):
+        opened.store.trim("orders", queue_id, 1)
+        (risen,) = floors.risen(10)
+        assert risen.floors == [(each, 1) for each in range(queue_id + 1)]
+    state = floors.state("orders")
+    floors._keep(replace(state, floors=Looks(state.floors)))
+    assert floors.risen(10) == []
+    assert Looks.looks == 1
 
 
 def test_the_control_without_entries_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from typing import Final
 
 import uvloop
 
-from app.cluster import ClusterConfig, Metadata, migrate
+from app.cluster import ClusterConfig, Metadata, migrate, sqlite_file_of
 from app.commands.store_reports import (
     as_json,
     dump_json,
@@ -194,6 +194,7 @@ async def _take_over(
     clock = SystemClock()
     metadata = await Metadata.open(ClusterConfig(config.database, config.flush), clock, limits)
     try:
+        _refuse_cluster(config, metadata)
         for namespace in plan.namespaces:
             await metadata.put_namespace(namespace)
         for topic in plan.topics:
@@ -214,3 +215,15 @@ async def _take_over(
         await metadata.close()
     turns = asyncio.get_running_loop()
     import_log(found, source, OsFiles(config.data_dir / "store"), clock, turns)
+
+
+def _refuse_cluster(config: Config, metadata: Metadata) -> None:
+    """Raise `TargetNotEmpty` for a database whose shards would get the queues, and lose their
+    offsets. One in SQLite is for one store, which the start of another tells."""
+    if metadata.snapshot.shards and sqlite_file_of(config.database) is None:
+        name = min(metadata.snapshot.shards)
+        raise TargetNotEmpty(
+            f"the metadata database has the shard {name!r}, which would get the queues of the"
+            " imported topics; import with a database of its own; if that store is gone for good,"
+            f" run `curlew release-store --shard {name}` first"
+        )

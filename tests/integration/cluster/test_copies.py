@@ -1,12 +1,15 @@
-"""A copy of a node's data directory, started beside it."""
+"""Stores that do not belong into a cluster: a copy of a node's data directory, an imported one."""
 
+import asyncio
 import shutil
 from pathlib import Path
 
 import pytest
 
+from app.cli import main
 from app.cluster import ForeignStore
 from tests.support.cluster.three_nodes import start_node
+from tests.support.stores.rocketmq_directory import golden_directory
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -24,3 +27,23 @@ async def test_a_copy_is_refused_until_the_node_has_stopped(tmp_path: Path, url:
         await first.stop()
     moved = await start_node(tmp_path / "copy", url, "a")
     await moved.stop()
+
+
+async def test_nothing_is_imported_into_the_database_of_a_cluster(
+    tmp_path: Path,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The queues of the imported topics would be the cluster's, and its offsets forgotten."""
+    monkeypatch.setenv("CURLEW_DATABASE_URL", url)
+    source = golden_directory(tmp_path / "rocket", "store6")
+    command = ["store", "import", "--data-dir", str(tmp_path / "imported"), str(source)]
+    node = await start_node(tmp_path, url, "a")
+    try:
+        assert await asyncio.to_thread(main, command) == 2
+        assert "curlew release-store --shard a" in capsys.readouterr().err
+        await node.node.metadata.refresh()
+        assert not node.node.metadata.snapshot.topics
+    finally:
+        await node.stop()

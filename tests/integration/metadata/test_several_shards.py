@@ -172,6 +172,11 @@ async def test_the_last_shard_that_is_left_does_not_take_the_queues_of_a_release
     assert places(third, "orders") == ("a", "c", "a")
 
 
+async def test_a_shard_that_is_not_there_is_not_released(cluster: list[Metadata]) -> None:
+    with pytest.raises(ForeignStore, match="no shard 'east'; it has a, b, c"):
+        await cluster[0].release_shard("east")
+
+
 async def test_a_store_that_is_new_has_to_name_its_shard(nodes: list[Metadata]) -> None:
     """A lone node that lost its data directory is no second shard."""
     first, second, _ = nodes

@@ -169,7 +169,7 @@ async def release(connection: AsyncConnection, name: str | None) -> tuple[str, b
     """Forget a shard, by default the only one: the next new store that starts has its queues.
 
     Name and store of it; None when there was none. Raises `ForeignStore` when there are several to
-    choose from.
+    choose from, or others only.
     """
     version = await versions.lock(connection)
     query = select(shards.c.name, shards.c.shard_id).order_by(shards.c.name)
@@ -179,6 +179,12 @@ async def release(connection: AsyncConnection, name: str | None) -> tuple[str, b
         raise ForeignStore(
             f"the metadata database has {len(found)} shards: "
             + ", ".join(row.name for row in found[:20]),
+            hint="say which is gone for good: --shard NAME",
+        )
+    if rows and not found:
+        raise ForeignStore(
+            f"the metadata database has no shard {name!r}; it has "
+            + ", ".join(row.name for row in rows[:20]),
             hint="say which is gone for good: --shard NAME",
         )
     if not found:

@@ -67,7 +67,7 @@ class Client:
 
         def has_all() -> bool:
             wish = {"max_messages": 32, "wait": 1}
-            path = f"topics/work/groups/{group}/messages:receive"
+            path = f"topics/tasks/groups/{group}/messages:receive"
             found.extend(self.call("POST", path, wish)["messages"])
             return len(found) >= count
 
@@ -77,7 +77,7 @@ class Client:
 
     def settle(self, group: str, action: str, messages: Sequence[JSON]) -> None:
         handles = [each["receipt_handle"] for each in messages]
-        path = f"topics/work/groups/{group}/messages:{action}"
+        path = f"topics/tasks/groups/{group}/messages:{action}"
         self.call("POST", path, {"receipt_handles": handles})
 
     def letters(self) -> list[str]:
@@ -123,14 +123,14 @@ def living(
 
 def fill(client: Client) -> None:
     """Everything that a store and a database hold."""
-    for topic in ("orders", "work", "later", "halves", "once"):
+    for topic in ("orders", "tasks", "later", "halves", "once"):
         client.call("PUT", f"topics/{topic}", {"queues": 1})
     for group, settings in GROUPS.items():
         client.call("PUT", f"groups/{group}", settings)
     for text in ORDERS:
         client.send("orders", text, {"MQ-Keys": "k"})
     for text in WORK:
-        client.send("work", text)
+        client.send("tasks", text)
     fill_groups(client)
     client.send("later", "soon", {"MQ-Delay": "4s"})
     client.kept["far"] = client.send("later", "far", {"MQ-Delay": "1h"})
@@ -211,7 +211,7 @@ def first_life_of_this_version(client: Client) -> None:
 def second_life_of_this_version(client: Client) -> None:
     check_what_was_sent(client, 4)
     for group in GROUPS:
-        path = f"topics/work/groups/{group}/messages:receive"
+        path = f"topics/tasks/groups/{group}/messages:receive"
         assert client.call("POST", path, {"max_messages": 32, "wait": 0})["messages"] == []
     assert client.letters() == []
     assert client.texts("halves") == ["decided before", "committed"]

@@ -90,7 +90,7 @@ TYPES: Final = {
     name: kind
     for module in pkgutil.iter_modules(documents.__path__, "curlew_client.documents.")
     for name, kind in vars(importlib.import_module(module.name)).items()
-    if is_typeddict(kind) and kind.__module__ == module.name
+    if is_typeddict(kind) and kind.__module__ == module.name and not name.startswith("_")
 }
 
 

@@ -85,20 +85,12 @@ class Hooks:
         if not self._hooks:
             return None
         sending = Sending(topic, messages)
-        begun = 0
-        try:
-            for hook in self._hooks:
-                hook.before_send(sending)
-                begun += 1
-        except BaseException as error:
-            sending.error = error
-            self._after(begun, "after_send", sending)
-            raise
+        self._begin("send", sending)
         return sending
 
     def over(self, sending: Sending) -> None:
         """After a send."""
-        self._after(len(self._hooks), "after_send", sending)
+        self._after(len(self._hooks), "send", sending)
 
     def around(
         self, function: Callable[[Any], Any], group: str, *, is_async: bool
@@ -124,26 +116,30 @@ class Hooks:
 
     def begin_handling(self, handling: Handling) -> None:
         """Before a handler. Raises what a hook raises."""
-        begun = 0
-        try:
-            for hook in self._hooks:
-                hook.before_handle(handling)
-                begun += 1
-        except BaseException as error:
-            handling.error = error
-            self._after(begun, "after_handle", handling)
-            raise
+        self._begin("handle", handling)
 
     def handled(self, handling: Handling) -> None:
         """After a handler."""
-        self._after(len(self._hooks), "after_handle", handling)
+        self._after(len(self._hooks), "handle", handling)
 
-    def _after(self, count: int, name: str, subject: Sending | Handling) -> None:
+    def _begin(self, what: str, subject: Sending | Handling) -> None:
+        """Tell the hooks before; those that were told hear of the error when one of them raises."""
+        begun = 0
+        try:
+            for hook in self._hooks:
+                getattr(hook, f"before_{what}")(subject)
+                begun += 1
+        except BaseException as error:
+            subject.error = error
+            self._after(begun, what, subject)
+            raise
+
+    def _after(self, count: int, what: str, subject: Sending | Handling) -> None:
         for hook in reversed(self._hooks[:count]):
             try:
-                getattr(hook, name)(subject)
+                getattr(hook, f"after_{what}")(subject)
             except Exception:
-                LOG.exception("%s of the hook %r failed", name, hook)
+                LOG.exception("after_%s of the hook %r failed", what, hook)
 
 
 class _Handled:

@@ -10,8 +10,8 @@ class ClientTopic(TypedDict):
     filter: str | None
 
 
-class Consumer(TypedDict):
-    """Who consumes in a group."""
+class _SeenClient(TypedDict):
+    """Who was seen: what consumers and producers have in common."""
 
     client_id: str | None
     principal: str | None
@@ -23,6 +23,11 @@ class Consumer(TypedDict):
     last_seen_ms: int
     rate_per_s: float
     node_id: str
+
+
+class Consumer(_SeenClient):
+    """Who consumes in a group."""
+
     kind: Literal["receive", "stream", "heartbeat", "poll"]
     in_flight: int | None
     in_flight_bytes: int | None
@@ -35,19 +40,9 @@ class GroupClient(Consumer):
     group: str
 
 
-class Producer(TypedDict):
+class Producer(_SeenClient):
     """Who produces to a topic."""
 
-    client_id: str | None
-    principal: str | None
-    address: str | None
-    user_agent: str
-    version: str | None
-    topics: list[ClientTopic]
-    first_seen_ms: int
-    last_seen_ms: int
-    rate_per_s: float
-    node_id: str
     producer_group: str | None
     producer_id: str | None
     sent: int

@@ -63,16 +63,8 @@ class RedrivePlan(TypedDict):
     dry_run: bool
 
 
-class LettersToRedrive(TypedDict, total=False):
+class LettersToRedrive(LettersToPurge, total=False):
     """What to deliver again, where, and how fast."""
 
-    all: bool
-    offsets: list[int] | None
-    message_ids: list[str] | None
-    topic: str | None
-    filter: str | None
-    reason: str | None
-    from_ms: int | None
-    until_ms: int | None
     to_topic: str | None
     rate_per_s: float | None

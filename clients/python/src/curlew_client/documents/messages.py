@@ -1,6 +1,22 @@
 """What the node says about messages that are stored, and their traces."""
 
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
+
+TraceResult = Literal[
+    "sent",
+    "sent_again",
+    "delivered",
+    "extended",
+    "acked",
+    "nacked",
+    "released",
+    "expired",
+    "dead_lettered",
+    "skipped",
+    "parked",
+    "redriven",
+]
+"""What a search of traces may ask for."""
 
 
 class MessageView(TypedDict):

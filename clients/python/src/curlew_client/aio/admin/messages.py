@@ -4,7 +4,13 @@ from typing import Literal
 
 from curlew_client.aio.admin.asking import AsyncAsking
 from curlew_client.documents.groups import Delivery
-from curlew_client.documents.messages import BrowseAnswer, MessageView, Trace, TraceList
+from curlew_client.documents.messages import (
+    BrowseAnswer,
+    MessageView,
+    Trace,
+    TraceList,
+    TraceResult,
+)
 from curlew_client.wire.http1 import path_part as part
 
 
@@ -90,21 +96,7 @@ class AsyncMessages(AsyncAsking):
         group: str | None = None,
         client_id: str | None = None,
         key: str | None = None,
-        result: Literal[
-            "sent",
-            "sent_again",
-            "delivered",
-            "extended",
-            "acked",
-            "nacked",
-            "released",
-            "expired",
-            "dead_lettered",
-            "skipped",
-            "parked",
-            "redriven",
-        ]
-        | None = None,
+        result: TraceResult | None = None,
         since_ms: int | None = None,
         until_ms: int | None = None,
         page_token: str | None = None,
@@ -132,21 +124,7 @@ class AsyncMessages(AsyncAsking):
         *,
         group: str | None = None,
         client_id: str | None = None,
-        result: Literal[
-            "sent",
-            "sent_again",
-            "delivered",
-            "extended",
-            "acked",
-            "nacked",
-            "released",
-            "expired",
-            "dead_lettered",
-            "skipped",
-            "parked",
-            "redriven",
-        ]
-        | None = None,
+        result: TraceResult | None = None,
         since_ms: int | None = None,
         until_ms: int | None = None,
         page_token: str | None = None,

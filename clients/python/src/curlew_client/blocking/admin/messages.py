@@ -5,7 +5,13 @@ from typing import Literal
 
 from curlew_client.blocking.admin.asking import Asking
 from curlew_client.documents.groups import Delivery
-from curlew_client.documents.messages import BrowseAnswer, MessageView, Trace, TraceList
+from curlew_client.documents.messages import (
+    BrowseAnswer,
+    MessageView,
+    Trace,
+    TraceList,
+    TraceResult,
+)
 from curlew_client.wire.http1 import path_part as part
 
 
@@ -91,21 +97,7 @@ class Messages(Asking):
         group: str | None = None,
         client_id: str | None = None,
         key: str | None = None,
-        result: Literal[
-            "sent",
-            "sent_again",
-            "delivered",
-            "extended",
-            "acked",
-            "nacked",
-            "released",
-            "expired",
-            "dead_lettered",
-            "skipped",
-            "parked",
-            "redriven",
-        ]
-        | None = None,
+        result: TraceResult | None = None,
         since_ms: int | None = None,
         until_ms: int | None = None,
         page_token: str | None = None,
@@ -133,21 +125,7 @@ class Messages(Asking):
         *,
         group: str | None = None,
         client_id: str | None = None,
-        result: Literal[
-            "sent",
-            "sent_again",
-            "delivered",
-            "extended",
-            "acked",
-            "nacked",
-            "released",
-            "expired",
-            "dead_lettered",
-            "skipped",
-            "parked",
-            "redriven",
-        ]
-        | None = None,
+        result: TraceResult | None = None,
         since_ms: int | None = None,
         until_ms: int | None = None,
         page_token: str | None = None,

@@ -7,6 +7,7 @@ import msgspec
 from app.api.aims.aim import BODY, HERE, Aim, Asks, Names, Shard
 from app.api.aims.of_sends import queue_in
 from app.api.aims.places import Places
+from app.api.formats.decoding import DECODE_FAULTS
 from app.api.http.request_context import RequestContext
 from app.domain.handles.recall import shard_of_recall
 from app.domain.handles.receipt import shard_of_receipt
@@ -71,10 +72,10 @@ def _of_handles(exchange: RequestContext, names: Names, places: Places, body: by
     """The shard of all handles in the body, when it is one."""
     del exchange, names
     try:
-        document = msgspec.json.decode(body)
-    except msgspec.MsgspecError:
+        texts = _texts_in(msgspec.json.decode(body))
+    except DECODE_FAULTS:
         return HERE
-    found = {shard_of_receipt(text) for text in _texts_in(document)} - {None}
+    found = {shard_of_receipt(text) for text in texts} - {None}
     shards = {places.of_store(each) for each in found if each is not None}
     return shards.pop() if len(shards) == 1 else HERE
 
@@ -106,7 +107,7 @@ def _of_positions(exchange: RequestContext, names: Names, places: Places, body: 
     del exchange
     try:
         given = _positions(body).offsets
-    except msgspec.MsgspecError:
+    except DECODE_FAULTS:
         return HERE
     topic = places.topic(names[1])
     shards = {places.of_queue(topic, each.queue_id) for each in given}

@@ -9,6 +9,7 @@ import msgspec
 from app.api.aims.aim import BODY, HERE, Aim, Asks, Names, Shard
 from app.api.aims.places import Places
 from app.api.formats.cloudevents import EVENT, VERSION_HEADER
+from app.api.formats.decoding import DECODE_FAULTS
 from app.api.formats.dedup_headers import IDEMPOTENCY_KEY
 from app.api.formats.media import ENVELOPE, media_type
 from app.api.formats.mq_headers import decode_header
@@ -95,7 +96,7 @@ def _of_body(exchange: RequestContext, names: Names, places: Places, body: bytes
     topic = places.topic(names[0])
     try:
         message = _decode(body)
-    except msgspec.MsgspecError:
+    except DECODE_FAULTS:
         return HERE  # whose handler says what is wrong
     if message.queue_id is not None:
         return places.of_queue(topic, message.queue_id)

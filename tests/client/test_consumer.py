@@ -425,6 +425,8 @@ def test_a_wrong_key_ends_a_worker() -> None:
         worker = Worker(node.url, key="curlew_x")
         worker.consumer(TOPIC, group="g")(print)
         worker.start()
-        wait_until(lambda: len(node.sends) > 0)
+        wait_until(lambda: worker.failure is not None)
+        assert isinstance(worker.failure, Unauthorized)
         with pytest.raises(Unauthorized):
             worker.stop()
+        assert worker.failure is None

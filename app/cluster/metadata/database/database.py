@@ -6,8 +6,9 @@ PostgreSQL changes are serialised by the row that `versions.lock` takes. Whateve
 leaves both as `MetadataUnavailable`. Event loop only.
 """
 
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from sqlalchemy import Connection, event
@@ -15,6 +16,7 @@ from sqlalchemy.engine import Engine as SyncEngine
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
+from typing_extensions import override
 
 from app.cluster.metadata.database.address import DatabaseAddress, Engine
 from app.cluster.metadata.database.config import ClusterConfig
@@ -98,7 +100,29 @@ def _postgres_engines(
 
 def sqlite_arguments(lock_wait_ms: int) -> dict[str, Any]:
     """Driver arguments. `isolation_level=None` leaves BEGIN to `prepare_sqlite`."""
-    return {"timeout": lock_wait_ms / 1_000, "isolation_level": None}
+    return {
+        "timeout": lock_wait_ms / 1_000,
+        "isolation_level": None,
+        "factory": SqliteConnection,
+    }
+
+
+class SqliteConnection(sqlite3.Connection):
+    """A connection that leaves no lock behind when it is closed.
+
+    SQLite keeps a closed connection, with its transaction, until its last statement is gone
+    (sqlite.org/c3ref/close.html). The statement of a change that was cancelled is held by the
+    error's traceback, so the lock stayed until the next garbage collection.
+    """
+
+    @override
+    def close(self) -> None:
+        """Undo what is open, then close. May be called again."""
+        try:
+            with suppress(sqlite3.ProgrammingError):  # it is closed already
+                self.rollback()
+        finally:
+            super().close()
 
 
 def prepare_sqlite(engine: SyncEngine, *, begin: str, foreign_keys: bool = True) -> None:

@@ -277,6 +277,15 @@ class Worker:
         if at_work is not None:
             at_work.check()
 
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended a consumer, and `stop` will raise; None while all work. From any thread."""
+        at_work = self._at_work
+        if at_work is None:
+            return None
+        ended = (each for each in at_work.failures if each.done() and not each.cancelled())
+        return next((error for each in ended if (error := each.exception()) is not None), None)
+
     def __enter__(self) -> Self:
         self.start()
         return self

@@ -1,9 +1,9 @@
 """A process that has imported the node and is forked for each one, since importing takes a second.
 
-`python -m tests.support.nodes.fork_server SOCKET` reads from that descriptor; each request is one
-datagram, the JSON of a `Start` with the descriptors of the new node's stdout and stderr, and is
-answered with the id of its process. The node becomes the child of the nearest ancestor that adopts
-orphans: of the tests, which see it end. A server whose socket is closed ends.
+`python -m tests.support.nodes.fork_server SOCKET` reads from that descriptor. Each request is one
+datagram, the JSON of a `Start` with three descriptors: the new node's stdout, its stderr, and the
+pipe that is answered with the id of its process. The node becomes the child of the nearest ancestor
+that adopts orphans: of the tests, which see it end. A server whose socket is closed ends.
 
 A forked node runs the same `app.cli.main` as the command; the command itself, from its first line
 on, is run by `tests/integration/test_commands.py` and `tests/integration/test_node_life.py`.
@@ -33,16 +33,16 @@ def next_node(server: socket.socket) -> Start | None:
     """Fork a process for each request. Returns in the new process, with what it is to do; None in
     the server, when nobody can ask for more."""
     while True:
-        request, descriptors, _, _ = socket.recv_fds(server, REQUEST_BYTES_MAX, 2)
+        request, descriptors, _, _ = socket.recv_fds(server, REQUEST_BYTES_MAX, 3)
         if not request:
             return None
         between = os.fork()
         if not between:
             pid = os.fork()
             if pid:  # the node loses its parent, and is adopted
-                server.send(str(pid).encode())
+                os.write(descriptors[2], str(pid).encode())
                 os._exit(0)
-            for place, descriptor in enumerate(descriptors, 1):
+            for place, descriptor in enumerate(descriptors[:2], 1):
                 os.dup2(descriptor, place)
             os.closerange(3, max(*descriptors, server.fileno()) + 1)
             server.detach()

@@ -91,12 +91,13 @@ def fork_node(
     arguments: Sequence[str], environment: Mapping[str, str], errors: IO[str]
 ) -> ForkedProcess:
     """Run `curlew` with these arguments; the environment is the whole of it."""
-    server = _fork_server()
+    request = json.dumps(Start(arguments, environment)).encode()
+    answer, answering = os.pipe()  # of its own: other threads may ask, too
     reading, writing = os.pipe()
     try:
-        request = json.dumps(Start(arguments, environment)).encode()
-        socket.send_fds(server, [request], [writing, errors.fileno()])
-        pid = int(server.recv(64))
+        socket.send_fds(_fork_server(), [request], [writing, errors.fileno(), answering])
     finally:
         os.close(writing)
-    return ForkedProcess(pid, os.fdopen(reading))
+        os.close(answering)
+    with os.fdopen(answer) as answered:
+        return ForkedProcess(int(answered.read()), os.fdopen(reading))

@@ -128,6 +128,8 @@ class Node:
         self.secret: ClusterSecret | None = None
         """None: the node listens for no others."""
         self._stack = stack
+        self._claim: Claim | None = None
+        """What it has said of its shard."""
         self._disk_was_low = False
         self._flushing = Service("flush", config.flush_interval_ms / 1_000, self._flush)
         self._has_deletions = False
@@ -189,7 +191,8 @@ class Node:
             node.spans = _spans_of(config, store.store_id.hex())
             if node.spans is not None:
                 stack.push_async_callback(asyncio.to_thread, node.spans.close)
-            await node._register_if_there_is_room(claim)
+            node._claim = claim
+            await node._register_if_there_is_room()
             for service in node._services():
                 broker.health.watch(service)
                 await service.start()
@@ -378,15 +381,15 @@ class Node:
         if self.tokens is not None and self.tokens.refresh():
             self.metadata.principals.tell_waiting()  # of those whose key was taken out
 
-    async def _register_if_there_is_room(self, claim: Claim) -> None:
+    async def _register_if_there_is_room(self) -> None:
         """Register, on a full disk later: the heartbeat does it, and readers need not wait."""
         try:
             await self._register()
-            await self.metadata.lead_shard(claim.grant_id, self.broker.epochs.current)
         except DatabaseFull as error:
             _LOG.warning("the node is not registered yet: %s", error.for_log)
 
     async def _register(self) -> None:
+        """Tell the others where the node is, and in which epoch it leads its shard."""
         config, now_ms = self.config, self.clock.now_ms()
         await self.metadata.register_node(
             NodeView(
@@ -402,6 +405,8 @@ class Node:
                 version=program_version(),
             )
         )
+        if self._claim is not None:
+            await self.metadata.lead_shard(self._claim.grant_id, self.broker.epochs.current)
 
     async def _heartbeat(self) -> None:
         try:

@@ -448,9 +448,14 @@ class Metadata:
         return 0 if shard is None else shard.epoch
 
     async def lead_shard(self, grant_id: bytes, epoch: int) -> None:
-        """Tell the others in which epoch the shard is led."""
+        """Tell the others in which epoch the shard is led and where; it is known here at once."""
         async with self._database.transaction() as connection:
-            await shards.lead(connection, self.shard, grant_id, epoch)
+            before, after = await shards.lead(connection, self.shard, grant_id, epoch)
+            found = await shards.load(connection)
+        if before == self.snapshot.version:
+            self.snapshot = self.snapshot.with_shards(found, after)
+        else:
+            await self._load()
 
     async def leave_shard(self, grant_id: bytes) -> None:
         """This start leads the shard no more. SQLite has one store, and nobody asks."""

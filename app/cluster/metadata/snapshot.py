@@ -229,6 +229,11 @@ class ClusterSnapshot:
             MappingProxyType({shard.name: shard for shard in shards}),
         )
 
+    def with_shards(self, shards: Iterable[ShardView], version: int) -> Self:
+        """The next snapshot, after shards or their leaders were entered in `version`."""
+        found = MappingProxyType({shard.name: shard for shard in shards})
+        return replace(self, shards=found, version=version)
+
     def with_settings(self, settings: StoredSettings, version: int) -> Self:
         """The next snapshot, after settings were changed in `version`."""
         return replace(self, settings=settings, version=version)

@@ -110,6 +110,47 @@ async def test_the_others_hear_where_a_shard_is_led(cluster: list[Metadata]) -> 
     assert cluster[0].snapshot.shards["c"].epoch == 2
 
 
+async def test_a_node_knows_at_once_where_its_own_shard_is_led(nodes: list[Metadata]) -> None:
+    for metadata, name in zip(nodes, STORES, strict=True):
+        await start(metadata, name, epoch=7)
+        shard = metadata.snapshot.shards[name]
+        assert (shard.epoch, shard.leader, shard.advertise_url) == (
+            *(7, f"node-{name}"),
+            f"http://{name}:8710",
+        )
+
+
+async def test_a_new_shard_is_heard_of_before_a_topic_is_spread_over_it(
+    cluster: list[Metadata], url: str
+) -> None:
+    """Its node is still at its start, and others make a topic."""
+    first = cluster[0]
+    fourth = await Metadata.open(ClusterConfig(url), FakeClock())
+    try:
+        await fourth.claim_shard(Claim(b"new!", "d", "node-d", "d:1", "", b"g"))
+        await first.put_topic("orders", TopicSettings(queues=4))
+        assert set(places(first, "orders")) <= set(first.snapshot.shards)
+    finally:
+        await fourth.close()
+
+
+async def test_what_a_released_shard_did_not_delete_is_left_to_the_next_store(
+    cluster: list[Metadata], url: str
+) -> None:
+    """Which may be the same one, under another name: its log has what was deleted."""
+    first = cluster[0]
+    topic, _ = await first.put_topic("orders", TopicSettings(queues=3))
+    await first.delete_topic("orders")
+    await first.release_shard("b")
+    await first.release_shard("c")
+    metadata = await Metadata.open(ClusterConfig(url), FakeClock())
+    try:
+        await metadata.claim_shard(Claim(STORES["b"], "again", "node-b", "b:1", "", b"g"))
+        assert await metadata.deletions() == [Deletion(Kind.TOPIC, "orders", topic.generation)]
+    finally:
+        await metadata.close()
+
+
 async def test_each_shard_carries_a_deletion_out(cluster: list[Metadata]) -> None:
     first, second, third = cluster
     topic, _ = await first.put_topic("orders", TopicSettings(queues=3))

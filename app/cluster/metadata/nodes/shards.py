@@ -8,9 +8,10 @@ which start of a node leads it: the last one. A database in a SQLite file belong
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy import Row, delete, insert, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.cluster.metadata.database.upserts import upsert
 from app.cluster.metadata.schema.tables import nodes, shards, tombstones, topic_queues
 from app.cluster.metadata.snapshot import ShardView
 from app.cluster.metadata.tables import versions
@@ -55,7 +56,7 @@ async def claim(
     Of several new ones that start at once each gets its own, and the first a name that two want:
     they take turns at the version's lock.
     """
-    await versions.lock(connection)
+    version = await versions.lock(connection)
     rows = (await connection.execute(select(shards).order_by(shards.c.name))).all()
     mine = next((row for row in rows if bytes(row.shard_id) == asked.shard_id), None)
     name = asked.name or (asked.shard_id.hex() if mine is None else mine.name)
@@ -86,6 +87,8 @@ async def claim(
             await connection.execute(
                 update(table).where(table.c.shard == UNCLAIMED).values(shard=name)
             )
+        if rows:  # the others hear of it before a topic that they make is spread over it
+            await versions.raise_to(connection, version + 1)
     return name
 
 
@@ -153,16 +156,33 @@ async def find(connection: AsyncConnection, shard_id: bytes) -> str | None:
     return None if found is None else str(found)
 
 
-async def lead(connection: AsyncConnection, name: str, grant_id: bytes, epoch: int) -> bool:
-    """Enter the epoch in which the shard is led, and let the nodes of others hear of it; False:
-    another start leads it meanwhile."""
+async def lead(
+    connection: AsyncConnection, name: str, grant_id: bytes, epoch: int
+) -> tuple[int, int]:
+    """Enter the epoch in which the shard is led, unless another start leads it meanwhile, and let
+    the nodes of others hear of it and of where its node is. The metadata's version before and after
+    it: where there are no others it is not raised."""
     version = await versions.lock(connection)
     row = shards.c
     statement = update(shards).where(row.name == name, row.grant_id == grant_id)
-    done = await connection.execute(statement.values(epoch=epoch))
-    if len((await connection.execute(select(row.name).limit(2))).all()) > 1:
-        await versions.raise_to(connection, version + 1)
-    return bool(done.rowcount)
+    await connection.execute(statement.values(epoch=epoch))
+    if len((await connection.execute(select(row.name).limit(2))).all()) < 2:
+        return version, version
+    await versions.raise_to(connection, version + 1)
+    return version, version + 1
+
+
+async def _give_deletions(connection: AsyncConnection, name: str) -> None:
+    """Leave what a shard has not deleted yet to the store that comes next: it may be the same, from
+    a copy or under another name, and would show again what is deleted."""
+    row = tombstones.c
+    columns = [column for column in row if column is not row.shard]
+    left = select(*columns, literal(UNCLAIMED)).where(row.shard == name)
+    names = [*(column.name for column in columns), "shard"]
+    insertion = upsert(connection, tombstones).from_select(names, left)
+    key = [column.name for column in tombstones.primary_key]
+    await connection.execute(insertion.on_conflict_do_nothing(index_elements=key))
+    await connection.execute(delete(tombstones).where(row.shard == name))
 
 
 async def release(connection: AsyncConnection, name: str | None) -> tuple[str, bytes] | None:
@@ -194,7 +214,7 @@ async def release(connection: AsyncConnection, name: str | None) -> tuple[str, b
     await connection.execute(
         update(topic_queues).where(topic_queues.c.shard == gone.name).values(shard=UNCLAIMED)
     )
-    await connection.execute(delete(tombstones).where(tombstones.c.shard == gone.name))
+    await _give_deletions(connection, gone.name)
     if len(rows) > 1:
         await versions.raise_to(connection, version + 1)
     return gone.name, bytes(gone.shard_id)

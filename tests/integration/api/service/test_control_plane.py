@@ -42,6 +42,18 @@ def test_a_topic_lives(http: httpx.Client) -> None:
     assert http.get("/v1/topics/life").status_code == 404
 
 
+def test_a_lone_node_leads_every_queue(http: httpx.Client) -> None:
+    http.put("/v1/topics/alone", json={"queues": 2}).raise_for_status()
+    (shard,) = http.get("/v1/cluster").json()["shards"]
+    assert shard["epoch"] > 0
+    url = shard["leader_url"]
+    assert url.startswith("http://127.0.0.1:")
+    queues = http.get("/v1/topics/alone/route").json()["queues"]
+    assert [(each["epoch"], each["leader"], each["replicas"]) for each in queues] == [
+        (shard["epoch"], url, [url])
+    ] * 2
+
+
 def test_a_large_body_without_a_length_is_refused(http: httpx.Client) -> None:
     answer = http.put("/v1/topics/large", content=iter([b" " * 600_000] * 2))
     assert (answer.status_code, answer.json()["code"]) == (413, "PAYLOAD_TOO_LARGE")

@@ -193,6 +193,27 @@ class DeadLetters:
             total += sum(self.count(group) for group in groups[first : first + _GROUPS_A_TURN])
         return total
 
+    async def groups_with_some(self, groups: Sequence[str]) -> frozenset[str]:
+        """Those of the groups that have letters; of many groups, looked at in several turns."""
+        found: set[str] = set()
+        for first in range(0, len(groups), _GROUPS_A_TURN):
+            if first:
+                await asyncio.sleep(0)
+            turn = groups[first : first + _GROUPS_A_TURN]
+            found.update(group for group in turn if self.count(group))
+        return frozenset(found)
+
+    async def summaries(self, groups: Sequence[str]) -> dict[str, DeadLetterSummary]:
+        """What `summary` says of each, without groups that are gone or have no letter."""
+        found: dict[str, DeadLetterSummary] = {}
+        for group in groups:
+            await asyncio.sleep(0)
+            if group in self._metadata.snapshot.groups:
+                summary = await self.summary(group)
+                if summary.messages:
+                    found[group] = summary
+        return found
+
     async def summary(self, group: str) -> DeadLetterSummary:
         """How many letters there are, and since when. Raises `GroupNotFound`."""
         self._check_group(group)

@@ -128,8 +128,24 @@ class LagReader:
         check_known_group(self._metadata, group)
         if topic is not None:
             find_topic(self._metadata, topic)
-        names = self._topics_of(group) if topic is None else [topic]
         await self._delays.catch_up()
+        return await self._group_lag(group, topic, visible)
+
+    async def group_lags(
+        self, groups: Sequence[str], *, visible: Visible = every
+    ) -> list[GroupLag]:
+        """What `group_lag` says of each, in their order, without groups that are gone. One look at
+        what waits for its time, then at least a turn of the event loop for each group."""
+        await self._delays.catch_up()
+        found: list[GroupLag] = []
+        for group in groups:
+            await asyncio.sleep(0)
+            if group in self._metadata.snapshot.groups:
+                found.append(await self._group_lag(group, None, visible))
+        return found
+
+    async def _group_lag(self, group: str, topic: str | None, visible: Visible) -> GroupLag:
+        names = self._topics_of(group) if topic is None else [topic]
         self._groups.expire_group(group, self._clock.monotonic_s())
         topics = [
             await self._topic_lag(group, name)

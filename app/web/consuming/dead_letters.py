@@ -13,43 +13,22 @@ from app.web.serving.page import PAGE_SIZE, Outcome, Page
 family: Final = Family("dead-letters", label="Dead letters", path="dead-letters", key="d")
 
 FILTERS: Final = ("topic", "reason", "filter")
-_GROUPS_AT_ONCE: Final = 100
-GROUPS_LOOKED_AT_MAX: Final = 1_000
-"""In one look for groups that have dead letters."""
 
 
 @family.page("/dead-letters")
 async def list_groups(page: Page) -> Outcome:
     """Groups with dead letters, in the order of their names."""
-    token: str | None = page.query("page_token")
-    rows: list[Json] = []
-    looked = 0
-    first = token
-    while len(rows) < PAGE_SIZE and looked < GROUPS_LOOKED_AT_MAX:
-        found = await page.act(
-            "GET", "groups", query={"page_token": token, "page_size": _GROUPS_AT_ONCE}
-        )
-        for group in found["groups"]:
-            summary = await _summary(page, group["name"])
-            if summary is not None and summary["messages"]:
-                rows.append(summary)
-        looked += len(found["groups"])
-        token = found.get("next_page_token")
-        if not token:
-            break
-    return page.show(
-        "consuming/dead_letter_groups.html", rows=rows, looked=looked, next_token=token, token=first
+    prefix, token = page.query("prefix"), page.query("page_token")
+    found = await page.get(
+        "groups", prefix=prefix, page_token=token, page_size=PAGE_SIZE, show="dead_letters"
     )
-
-
-async def _summary(page: Page, group: str) -> Json | None:
-    try:
-        summary: Json = await page.act("GET", "groups", group, "dlq")
-    except Refused as error:
-        if error.status in {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}:
-            return None
-        raise
-    return summary
+    return page.show(
+        "consuming/dead_letter_groups.html",
+        rows=found["dead_letters"],
+        next_token=found["next_page_token"],
+        prefix=prefix,
+        token=token,
+    )
 
 
 @family.page("/dead-letters/{group}")

@@ -20,8 +20,11 @@ QUEUES_SHOWN_MAX: Final = 128
 async def list_groups(page: Page) -> Outcome:
     """Those whose names begin with `prefix`, from `page_token` on, with what waits for each."""
     prefix, token = page.query("prefix"), page.query("page_token")
-    found = await page.get("groups", prefix=prefix, page_token=token, page_size=GROUPS_PER_PAGE)
-    rows = [(group, await lag_of(page, group["name"])) for group in found["groups"]]
+    found = await page.get(
+        "groups", prefix=prefix, page_token=token, page_size=GROUPS_PER_PAGE, show="lag"
+    )
+    lag = {each["group"]: each for each in found["lag"]}
+    rows = [(group, lag.get(group["name"])) for group in found["groups"]]
     return page.show(
         "consuming/groups.html",
         rows=rows,

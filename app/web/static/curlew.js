@@ -42,7 +42,7 @@
   document.addEventListener('htmx:sse:after:message', () => { draw(); prepare(); });
 
   // Charts
-  const plots = new Map();
+  const HEIGHT = 170, plots = new Map();
   const colour = (element, name) => {
     const probe = document.createElement('span');
     probe.className = name;
@@ -61,8 +61,8 @@
     const labels = all('.data thead th.number', figure).map(cell => cell.textContent);
     const axis = {stroke: colour(plot, 'ink-axis'), grid: {stroke: colour(plot, 'ink-grid'), width: 1}, ticks: {show: false}, font: '11px system-ui'};
     return {
-      width: plot.clientWidth, height: 170, tzDate: ts => uPlot.tzDate(new Date(ts * 1000), 'Etc/UTC'),
-      cursor: {y: false, points: {size: 6}}, legend: {live: true},
+      width: plot.clientWidth, height: HEIGHT, tzDate: ts => uPlot.tzDate(new Date(ts * 1000), 'Etc/UTC'),
+      cursor: {y: false, points: {size: 6}}, legend: {live: true}, hooks: {ready: [showNewest], setCursor: [showNewest]},
       scales: {y: {range: (_, low, high) => [0, Math.max(1, high * 1.1)]}},
       padding: [8, 8, 0, 0],
       axes: [{...axis, size: 26, values: (_, ticks) => ticks.map(tick => new Date(tick * 1000).toISOString().slice(11, 16))}, {...axis, size: 48, values: (_, ticks) => ticks.map(tick => tick.toLocaleString('en'))}],
@@ -72,19 +72,23 @@
       }))],
     };
   };
+  // As wide as the card, whatever makes it wider; without the pointer the legend shows the newest.
+  const widths = new ResizeObserver(entries => {
+    for (const {target} of entries) plots.get(target)?.setSize({width: target.clientWidth, height: HEIGHT});
+  });
+  const showNewest = plot => { if (plot.cursor.idx == null) plot.setLegend({idx: plot.data[0].length - 1}, false); };
   function draw(anew = false) {
-    for (const [plot, known] of plots) if (!plot.isConnected) { known.destroy(); plots.delete(plot); }
+    for (const [plot, known] of plots) if (!plot.isConnected) { widths.unobserve(plot); known.destroy(); plots.delete(plot); }
     for (const figure of all('[data-chart]')) {
       const plot = find('.plot', figure), known = plots.get(plot);
-      if (known && !anew) { known.setData(dataOf(figure)); continue; }
+      if (known && !anew) { known.setData(dataOf(figure)); showNewest(known); continue; }
       known?.destroy();
       plots.set(plot, new uPlot(optionsOf(figure, plot), dataOf(figure), plot));
+      widths.observe(plot);
     }
   }
   draw();
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => draw(true));
-  let resizing = 0;
-  addEventListener('resize', () => { clearTimeout(resizing); resizing = setTimeout(() => draw(true), 150); });
 
   // Copying: over plain HTTP browsers have no clipboard for scripts, so the text is selected instead
   function prepare() { for (const button of all('.copy[hidden]')) button.hidden = false; }

@@ -41,10 +41,12 @@ NOT_OF_ADMIN: Final = {
 PAGED_BY_THE_CLIENT: Final = {"page_token", "page_size"}
 SHOWN_OTHERWISE: Final = {
     ("delete_producer", "dry_run"),
+    ("list_groups", "show"),
     ("make_key", "dry_run"),
     ("redrive_dead_letters", "dry_run"),
 }
-"""`plan_redrive` is the dry run; what is not made, or not forgotten, has nothing to show."""
+"""`plan_redrive` is the dry run; what is not made, or not forgotten, has nothing to show; what a
+list shows of groups, `get_lag` and `get_dead_letters` show of one."""
 
 OF_CLIENT: Final = {
     "TopicConsumption": "ConsumptionDocument",

@@ -322,13 +322,6 @@ class GroupDocument(AnswerModel):
         )
 
 
-class GroupList(AnswerModel):
-    """One page of groups, by name; `next_page_token` is null on the last page."""
-
-    groups: list[GroupDocument]
-    next_page_token: str | None
-
-
 class GroupOffsets(AnswerModel):
     """What a group has committed in a topic, for the queues where it has committed anything."""
 

@@ -48,6 +48,11 @@ def test_failed_messages_are_counted_explained_and_redriven(
     assert [lag[name] for name in ("ready", "in_flight", "retrying", "delayed", "dead")] == [
         *(0, 0, 0, 0, 1),
     ]
+    whole = http.get(f"/v1/groups/{group}/lag").json()
+    listed = http.get("/v1/groups", params={"prefix": group, "show": "lag"}).json()
+    assert listed["lag"] == [{name: whole[name] for name in listed["lag"][0]}]
+    listed = http.get("/v1/groups", params={"prefix": group, "show": "dead_letters"}).json()
+    assert listed["dead_letters"] == [http.get(f"/v1/groups/{group}/dlq").json()]
     bad_url = f"/v1/topics/{topic}/messages/{sent[1]['message_id']}"
     delivery = http.get(f"{bad_url}/delivery", params={"group": group}).json()
     assert (delivery["standing"], delivery["attempt"]) == ("dead", 2)

@@ -174,6 +174,19 @@ async def test_what_was_removed_stays_removed_after_a_restart() -> None:
         assert await letters(world).summary(GROUP) == (0, None)
 
 
+async def test_groups_without_letters_are_left_out_of_a_summary_of_many() -> None:
+    async with running() as world:
+        await bury(world, b"a", b"b")
+        await world.group(GroupSettings(), "well")
+        groups = [GROUP, "well", "gone"]
+        assert await letters(world).groups_with_some(groups) == {GROUP}
+        summary = await letters(world).summary(GROUP)
+        assert await letters(world).summaries(groups) == {GROUP: summary}
+        await letters(world).purge(GROUP, ALL)
+        assert await letters(world).groups_with_some(groups) == frozenset()
+        assert await letters(world).summaries(groups) == {}
+
+
 async def test_redriving_to_another_topic() -> None:
     async with running() as world:
         await world.topic(3, name="mended")

@@ -133,6 +133,21 @@ async def test_a_topic_that_is_deleted_while_others_are_counted_is_left_out(
         assert [each.topic for each in (await lag(world)).topics] == [TOPIC]
 
 
+async def test_the_lag_of_many_groups_is_that_of_each() -> None:
+    async with running() as world:
+        await world.group(GroupSettings())
+        await world.group(GroupSettings(), "other")
+        await world.send(b"a", b"b")
+        await world.receive(1)
+        wanted = [GROUP, "gone", "other"]
+        mine, other = await world.broker.lag.group_lags(wanted)
+        assert mine == await lag(world)
+        assert (mine.ready, mine.in_flight) == (1, 1)
+        assert other == await world.broker.lag.group_lag("other")
+        (hidden, _) = await world.broker.lag.group_lags(wanted, visible=lambda _topic: False)
+        assert hidden.topics == []
+
+
 async def test_a_group_or_topic_that_is_not_there() -> None:
     async with running() as world:
         with pytest.raises(GroupNotFound):

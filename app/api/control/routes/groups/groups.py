@@ -1,19 +1,24 @@
 """Consumer groups: settings and listing."""
 
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated, Literal
 
-from fastapi import Depends, Response
+from fastapi import Depends, Query, Response
+from pydantic import Field
 
 from app.api.control.dependencies import Services, WithAccess, WithPageSize, WithServices, json_body
 from app.api.control.kept_to_rights import kept_to_rights
 from app.api.control.operation_router import OperationRouter
+from app.api.control.routes.groups.dead_letters import DeadLetterSummaryDocument
+from app.api.control.routes.groups.lag import GroupLagSummary
 from app.api.control.schemas.change_documents import GroupChangeDocument, deleted, dry_run_answer
 from app.api.control.schemas.group_documents import (
     consumption_states,
     group_document,
     group_documents,
 )
-from app.api.control.schemas.schemas import GroupDocument, GroupList
+from app.api.control.schemas.schemas import AnswerModel, GroupDocument
 from app.api.control.schemas.setting_bodies import GroupBody, GroupPatch
 from app.api.formats.media import JSON, MERGE_PATCH, require_merge_patch
 from app.api.http.conditions import WithPatchTerms, WithTerms, etag_of
@@ -25,6 +30,19 @@ from app.domain.access.actions import Kind
 from app.domain.changes.effects import SettingsChange
 
 router = OperationRouter("groups")
+
+
+class GroupList(AnswerModel):
+    """One page of groups, by name; `next_page_token` is null on the last page."""
+
+    groups: list[GroupDocument]
+    lag: list[GroupLagSummary] | None = Field(
+        description="With `show=lag`: of each of these groups that is still there"
+    )
+    dead_letters: list[DeadLetterSummaryDocument] | None = Field(
+        description="With `show=dead_letters`: of each of these groups that still has some"
+    )
+    next_page_token: str | None
 
 
 @router.serve(
@@ -136,18 +154,56 @@ async def list_groups(
     page_size: WithPageSize,
     prefix: str = "",
     page_token: str | None = None,
+    show: Annotated[
+        Literal["lag", "dead_letters"] | None,
+        Query(
+            description="lag: also what is not done for each of them; dead_letters: only groups "
+            "that have dead letters, and how many"
+        ),
+    ] = None,
 ) -> GroupList:
     """Groups by name, a page at a time; those that the caller may know of."""
     access.for_anybody()
+    is_wanted: Callable[[str], bool] = access.sees_group
+    if show == "dead_letters":
+        every = list(services.metadata.snapshot.groups)
+        failed = await services.broker.dead_letters.groups_with_some(every)
+        is_wanted = partial(_is_seen_in, failed, access)
     page = services.metadata.list_groups(
         namespace=current_namespace(),
         prefix=prefix,
         page_size=page_size,
         page_token=page_token,
-        visible=access.sees_group,
+        visible=is_wanted,
     )
-    groups = group_documents(services, access, page.items)
-    return GroupList(groups=groups, next_page_token=page.next_page_token)
+    names = [group.name for group in page.items]
+    return GroupList(
+        groups=group_documents(services, access, page.items),
+        lag=await _lag(services, access, names) if show == "lag" else None,
+        dead_letters=await _dead_letters(services, names) if show == "dead_letters" else None,
+        next_page_token=page.next_page_token,
+    )
+
+
+def _is_seen_in(names: frozenset[str], access: WithAccess, name: str) -> bool:
+    return name in names and access.sees_group(name)
+
+
+async def _lag(
+    services: Services, access: WithAccess, names: Sequence[str]
+) -> list[GroupLagSummary]:
+    found = await services.broker.lag.group_lags(names, visible=access.sees_topic)
+    return [GroupLagSummary.of(each) for each in found]
+
+
+async def _dead_letters(
+    services: Services, names: Sequence[str]
+) -> list[DeadLetterSummaryDocument]:
+    found = await services.broker.dead_letters.summaries(names)
+    return [
+        DeadLetterSummaryDocument(group=name, **summary._asdict())
+        for name, summary in found.items()
+    ]
 
 
 @router.serve(

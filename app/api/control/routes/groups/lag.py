@@ -93,6 +93,30 @@ class GroupLagDocument(AnswerModel):
         return cls(**fields)
 
 
+class GroupLagSummary(AnswerModel):
+    """What is not done for a group, in all the topics that the caller may know of."""
+
+    group: str
+    ready: int | None
+    in_flight: int
+    retrying: int
+    delayed: int
+    dead: int
+    oldest_ms: int | None
+
+    @classmethod
+    def of(cls, lag: GroupLag) -> Self:
+        return cls(
+            group=lag.group,
+            ready=lag.ready,
+            in_flight=lag.in_flight,
+            retrying=lag.retrying,
+            delayed=lag.delayed,
+            dead=lag.dead,
+            oldest_ms=lag.oldest_ms,
+        )
+
+
 class DeliveryDocument(AnswerModel):
     """Where a message stands in a group, in a word and in a sentence, and what to do.
 

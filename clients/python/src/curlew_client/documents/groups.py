@@ -2,6 +2,7 @@
 
 from typing import Any, Literal, NotRequired, TypedDict
 
+from curlew_client.documents.dead_letters import DeadLetterSummary
 from curlew_client.documents.shared import Effect
 
 
@@ -73,10 +74,24 @@ class Group(TypedDict):
     subscriptions: list[TopicConsumption]
 
 
+class GroupLagSummary(TypedDict):
+    """What is not done for a group, in all the topics that the caller may know of."""
+
+    group: str
+    ready: int | None
+    in_flight: int
+    retrying: int
+    delayed: int
+    dead: int
+    oldest_ms: int | None
+
+
 class GroupList(TypedDict):
     """One page of groups, by name; `next_page_token` is null on the last page."""
 
     groups: list[Group]
+    lag: list[GroupLagSummary] | None
+    dead_letters: list[DeadLetterSummary] | None
     next_page_token: str | None
 
 

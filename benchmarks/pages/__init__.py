@@ -1,0 +1,1 @@
+"""What the pages at `/ui` cost a node, over HTTP."""

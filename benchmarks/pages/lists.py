@@ -1,0 +1,127 @@
+"""The lists of the pages with many rows beside `GET /v1/topics?page_size=100`; an open overview.
+
+`python -m benchmarks.pages.lists [SECONDS]` starts a node, makes 10,000 topics and 1,000 groups,
+and prints the median time of each list (in turns, so that the machine's pace is the same for all)
+and the processor time that an open overview costs in so many seconds, 60 unless said.
+"""
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from tests.support.nodes.node import run_node
+
+TOPICS: Final = 10_000
+GROUPS: Final = 1_000
+TURNS: Final = 40
+API: Final = "/v1/topics?page_size=100"
+PAGES: Final = (
+    "/ui/topics",
+    "/ui/groups",
+    "/ui/delayed",
+    "/ui/dead-letters",
+    "/ui/transactions",
+    "/ui/schedules",
+)
+_OPEN_S: Final = 60.0
+
+
+def fill(client: httpx.Client) -> None:
+    """10,000 topics; 1,000 groups that have read one each; some that wait, some that are dead."""
+    for number in range(TOPICS):
+        client.put(f"/v1/topics/topic-{number:05}", json={"queues": 4}).raise_for_status()
+    for number in range(GROUPS):
+        topic, group = f"topic-{number:05}", f"group-{number:04}"
+        entries = [{"text": f"order {place}"} for place in range(8)]
+        _ok(client.post(f"/v1/topics/{topic}/messages:batch", json={"messages": entries}))
+        path = f"/v1/topics/{topic}/groups/{group}/messages"
+        taken = _ok(client.post(f"{path}:receive?max_messages=4")).json()["messages"]
+        letters = [{"receipt_handle": taken[0]["receipt_handle"], "reason": "no stock"}]
+        if number % 10 == 0:
+            _ok(client.post(f"{path}:settle", json={"dead_letters": letters}))
+            later = {"mq-delay": "2h"}
+            _ok(client.post(f"/v1/topics/{topic}/messages", content=b"later", headers=later))
+
+
+def _ok(answer: httpx.Response) -> httpx.Response:
+    answer.raise_for_status()
+    return answer
+
+
+def times_of(client: httpx.Client) -> dict[str, list[float]]:
+    """Seconds of each list, one after another in each turn; pages that are missing are left out."""
+    there = [API, *(path for path in PAGES if client.get(path).is_success)]
+    found: dict[str, list[float]] = {path: [] for path in there}
+    for _ in range(TURNS):
+        for path in there:
+            begun = time.perf_counter()
+            _ok(client.get(path))
+            found[path].append(time.perf_counter() - begun)
+    return found
+
+
+def deep_pages(client: httpx.Client) -> Iterator[tuple[str, float]]:
+    """The last page of the lists of topics and groups, which is read as fast as the first."""
+    for name, size in (("topics", 1_000), ("groups", 950)):
+        token = None
+        while True:
+            asked = {"page_size": size, **({"page_token": token} if token else {})}
+            found = _ok(client.get(f"/v1/{name}", params=asked)).json()
+            if not found["next_page_token"]:
+                break
+            token = found["next_page_token"]
+        taken = []
+        for _ in range(TURNS):
+            begun = time.perf_counter()
+            _ok(client.get(f"/ui/{name}", params={"page_token": token}))
+            taken.append(time.perf_counter() - begun)
+        yield f"/ui/{name} near its end", statistics.median(taken)
+
+
+def processor_s(pid: int) -> float:
+    """Of the process, from /proc."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def open_overview(client: httpx.Client, pid: int, seconds: float) -> tuple[float, float]:
+    """Shares of a core: of a node with an open overview, and of the same without."""
+    begun = processor_s(pid)
+    time.sleep(seconds)
+    idle = processor_s(pid) - begun
+    live = {"accept": "text/event-stream"}
+    with client.stream("GET", "/ui/", headers=live, timeout=30) as events:
+        begun, end = processor_s(pid), time.monotonic() + seconds
+        for _ in events.iter_lines():
+            if time.monotonic() > end:
+                break
+        return (processor_s(pid) - begun) / seconds, idle / seconds
+
+
+def main() -> None:
+    """Fill a node, and print what its lists and its overview cost."""
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else _OPEN_S
+    with (
+        tempfile.TemporaryDirectory() as place,
+        run_node(Path(place) / "data") as node,
+        httpx.Client(base_url=node.url, timeout=60) as client,
+    ):
+        fill(client)
+        found = times_of(client)
+        base = statistics.median(found[API])
+        rows = [(path, statistics.median(each)) for path, each in found.items()]
+        for path, median in [*rows, *deep_pages(client)]:
+            print(f"{path:32} {median * 1_000:7.1f} ms  {median / base:5.2f} x")
+        share, idle = open_overview(client, node.process.pid, seconds)
+        print(f"open overview: {share:.2%} of a core; without {idle:.2%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -116,6 +116,9 @@ class Config:
     quota_bytes_out_per_second: int = 0
     quota_concurrent_requests: int = 0
     quota_connections: int = 0
+    quota_topics: int = 0
+    """That a principal may have made and that are there, as the next one."""
+    quota_groups: int = 0
     quota_topic_requests_per_second: int = 0
     """Of each topic, as the next two."""
     quota_topic_bytes_in_per_second: int = 0
@@ -289,6 +292,12 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     ),
     "quota_connections": Setting(
         QUOTA, "Connections of a principal at a time: those on which it asked last. 0: any."
+    ),
+    "quota_topics": Setting(
+        QUOTA, "Topics that are there and that a principal has made, by a use as well. 0: any."
+    ),
+    "quota_groups": Setting(
+        QUOTA, "Consumer groups that are there and that a principal has made. 0: any."
     ),
     "quota_topic_requests_per_second": Setting(QUOTA, "Requests a second to a topic. 0: any."),
     "quota_topic_bytes_in_per_second": Setting(

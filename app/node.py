@@ -156,7 +156,11 @@ class Node:
         async with AsyncExitStack() as stack:
             # Before the store, which is made where there is none: no metadata, no store.
             metadata = await Metadata.open(
-                ClusterConfig(config.database, config.flush), clock, limits
+                ClusterConfig(
+                    config.database, config.flush, config.quota_topics, config.quota_groups
+                ),
+                clock,
+                limits,
             )
             stack.push_async_callback(metadata.close)
             await metadata.claim_secret_key(secret_key)

@@ -25,6 +25,7 @@ from functools import partial
 from time import perf_counter
 from typing import Final
 
+from app.api.access.acting import OWN_ID, act_as_caller, actor_of
 from app.api.access.credentials import AUTHORIZATION, Credentials
 from app.api.access.operation_rights import OperationRights
 from app.api.aims.aim import HERE
@@ -79,9 +80,8 @@ from app.api.quotas.quotas import OverQuota, Quotas
 from app.api.relay.envelope import RELAYED, Envelope
 from app.api.relay.relay import RAW_QUERY, Relay
 from app.api.telemetry.access_log import log_access
-from app.api.telemetry.callers import address_of
 from app.api.telemetry.request_metrics import RequestMetrics
-from app.domain.access.audit import ACTOR, Actor, AuditLog, Denial
+from app.domain.access.audit import AuditLog, Denial
 from app.domain.access.caller import STRANGER
 from app.domain.access.refusals import NotPermitted, Unauthorized
 from app.domain.errors import CurlewError, InternalError, InvalidRequest
@@ -98,8 +98,6 @@ _GIVEN_ONCE: Final = frozenset(
         *(b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest"),
     }
 )
-_OWN_ID: Final = "curlew.own_request_id"
-"""In the scope of a request that has the client's id: ours, for the audit."""
 FORWARD: Final = b"mq-forward"
 _READING: Final = frozenset({"GET", "HEAD"})
 _TO_THE_PAGES: Final = frozenset({"/", PAGES.rstrip("/")})
@@ -280,7 +278,7 @@ class Gateway:
             refuse_mq_headers(exchange.mq_headers, OF_EVERY_REQUEST)
         if operation.leases_by_get:
             check_navigation(exchange.headers)
-        return partial(_in_namespace, operation, handler) if exchange.namespace else handler
+        return _prepared(exchange, operation, handler)
 
     async def _fall_back(self, exchange: RequestContext) -> str:
         """Let the control plane answer; the operation that it found."""
@@ -296,7 +294,7 @@ class Gateway:
             refuse_mq_headers(exchange.mq_headers, OF_EVERY_REQUEST)
         scope[REQUEST_ID_KEY] = exchange.request_id
         scope[CONTEXT_KEY] = exchange
-        ACTOR.set(self._actor_of(exchange))
+        act_as_caller(exchange)
         try:
             with within(exchange.namespace):
                 await self._fallback(scope, exchange.receive, exchange.send_with_request_id)
@@ -392,15 +390,7 @@ class Gateway:
         if self._audit is not None:
             action = str(error.fields.get("action", exchange.scope["method"]))
             resource = str(error.fields.get("resource", ""))
-            actor = self._actor_of(exchange)
-            self._audit.denied(Denial(actor, action, resource, error.code))
-
-    @staticmethod
-    def _actor_of(exchange: RequestContext) -> Actor:
-        request_id = exchange.scope.get(_OWN_ID, exchange.request_id).decode("ascii")
-        given = exchange.headers.get(REQUEST_ID)
-        theirs = None if given is None else given.decode("latin-1")
-        return Actor(exchange.caller.name, address_of(exchange.scope), request_id, theirs)
+            self._audit.denied(Denial(actor_of(exchange), action, resource, error.code))
 
     @staticmethod
     def _note_mq_header(exchange: RequestContext, name: bytes, value: bytes) -> None:
@@ -409,7 +399,7 @@ class Gateway:
         elif name != REQUEST_ID:
             exchange.mq_headers.append((name, value))
         elif _SANE_REQUEST_ID.fullmatch(value):
-            exchange.scope.setdefault(_OWN_ID, exchange.request_id)
+            exchange.scope.setdefault(OWN_ID, exchange.request_id)
             exchange.request_id = value
 
 
@@ -446,6 +436,20 @@ async def _in_namespace(
     await in_task()  # whose context has the namespace
     with within(exchange.namespace):
         await handler(exchange, *operation.stored_names(names))
+
+
+def _prepared(exchange: RequestContext, operation: Operation, handler: Handler) -> Handler:
+    """The handler in the request's namespace, and as its caller where it makes something."""
+    if exchange.makes:
+        handler = partial(_making, handler)
+    return partial(_in_namespace, operation, handler) if exchange.namespace else handler
+
+
+async def _making(handler: Handler, exchange: RequestContext, *names: str) -> None:
+    """In place of the handler, for a request whose use makes what it names."""
+    await in_task()  # whose context has the caller
+    act_as_caller(exchange)
+    await handler(exchange, *names)
 
 
 async def _answer_problem(exchange: RequestContext, error: CurlewError) -> None:

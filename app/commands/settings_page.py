@@ -123,6 +123,7 @@ _LIMITS: Final = {
     "idempotency_key_chars_max": "Characters of a value.",
     "pending_append_bytes_max": "Appends that wait for the log's writer. More are refused (503).",
     "streams_max": "Streams that are open at once.",
+    "streams_per_principal_max": "Of them, streams of one principal.",
     "stream_credit_max": "Unsettled messages of a group's stream.",
     "stream_chunk_bytes_max": "Bytes that a stream writes at once, and reads ahead.",
     "stream_heartbeat_ms": "Time without messages after which a stream writes a heartbeat.",

@@ -288,6 +288,7 @@ class Limits:
     idempotency_key_chars_max: int = 255
     pending_append_bytes_max: int = 256 * MIB
     streams_max: int = 1_000
+    streams_per_principal_max: int = 250
     stream_credit_max: int = 1_024
     stream_chunk_bytes_max: int = 256 * KIB
     stream_heartbeat_ms: int = 15_000
@@ -370,7 +371,8 @@ CHANGEABLE_LIMITS: Final = frozenset(
         *("wait_seconds_max", "page_size_max", "topics_per_look_max", "requests_waiting_max"),
         *("producers_max", "producer_sequences_max", "producer_window_ms"),
         *("idempotency_keys_max", "idempotency_window_ms"),
-        *("streams_max", "stream_credit_max", "stream_heartbeat_ms", "stream_unread_ms_max"),
+        *("streams_max", "streams_per_principal_max", "stream_credit_max"),
+        *("stream_heartbeat_ms", "stream_unread_ms_max"),
         *("transactions_pending_max", "transaction_check_after_ms"),
         *("transaction_check_after_ms_min", "transaction_check_after_ms_max"),
         *("members_max", "members_per_group_max", "subscriptions_per_group_max"),
@@ -478,8 +480,12 @@ UI_SESSION_S = 12 * 3_600
 """How long a browser stays signed in."""
 UI_SESSIONS_MAX = 1_000
 """Browsers that are signed in at a node; of more, those that signed in last."""
+UI_SESSIONS_OF_A_PRINCIPAL_MAX = 100
+"""Of them, browsers of one principal."""
 UI_STREAMS_MAX = 64
 """Open pages that a node keeps live; another one shows what was when it was opened."""
+UI_STREAMS_OF_A_PRINCIPAL_MAX = 16
+"""Of them, those of one principal."""
 UI_FORM_BYTES_MAX = 8 * MIB
 """Of a form that a page sends: a body of a message takes up to three bytes of it for each byte."""
 UI_FORM_OF_ANYBODY_BYTES_MAX = 64 * KIB

@@ -145,7 +145,7 @@ class Site:
         return response
 
     def _stream(self, page: Page, family: Family, view: View, every_s: float) -> Response:
-        if self.live.is_full:
+        if not self.live.has_room(page.principal):
             return Response(status_code=HTTPStatus.SERVICE_UNAVAILABLE)
 
         async def look() -> str:
@@ -157,7 +157,7 @@ class Site:
             values = self._values(page, family, shown, every_s)
             return self.templates.render_live(page.language, shown.template, values)
 
-        events = self.live.follow(look, every_s, self.clock)
+        events = self.live.follow(look, every_s, self.clock, page.principal)
         return StreamingResponse(events, media_type=MEDIA_TYPE)
 
     def _values(

@@ -8,8 +8,10 @@ written. Producer ids and groups are asked for where they are read (`formats.ded
 from collections.abc import Iterable
 from hashlib import blake2b
 
+from app.api.access.acting import act_as_caller
 from app.api.access.client_owners import ClientOwners
 from app.api.access.operation_rights import OperationRights
+from app.api.http.request_context import RequestContext
 from app.domain.access.actions import Action, Kind
 from app.domain.access.standing import Standing
 
@@ -23,11 +25,14 @@ class NamedElsewhere:
         self._rights = rights
         self._owners = owners
 
-    def topics_sent_to(self, standing: Standing, names: Iterable[str]) -> None:
-        """Of messages that are sent with acks: all of them or none."""
+    def topics_sent_to(self, standing: RequestContext, names: Iterable[str]) -> None:
+        """Of messages that are sent with acks: all of them or none. What is made is the caller's:
+        to be called in a task of the request."""
         for name in dict.fromkeys(names):
             standing.require(Action.PUB, Kind.TOPIC, name)
             self.to_make(standing, Kind.TOPIC, name)
+        if standing.makes:
+            act_as_caller(standing)
 
     def to_make(self, standing: Standing, kind: Kind, name: str) -> None:
         """What naming it makes, when there is none."""

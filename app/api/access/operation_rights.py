@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from app.api.operations.operation import Operation
 from app.domain.access.actions import CLUSTER, Action, Kind
-from app.domain.access.caller import Caller, not_permitted, target_of
+from app.domain.access.caller import Caller, not_permitted
 from app.domain.access.standing import CHANGING, Requirement, Standing, refuse_stale
 from app.domain.limits import DECISIONS_MAX
 
@@ -52,8 +52,8 @@ class _Decision(NamedTuple):
     """A positive one."""
 
     granted: tuple[Requirement, ...]
-    must_exist: tuple[Requirement, ...]
-    """What the caller may not make, and would."""
+    makes: tuple[Requirement, ...]
+    """What its use makes where it is not there: that needs CREATE as well."""
     is_whole: bool
     """Nothing else has to be asked."""
     changes: bool
@@ -113,11 +113,13 @@ class OperationRights:
             found = self._decide(caller, operation, names)
             self._remember(decided, (operation, names), found)
         assert isinstance(found, _Decision), "nobody else remembers there"
-        granted, must_exist, is_whole, changes = found
+        granted, makes, is_whole, changes = found
         if changes:
             refuse_stale(caller)
-        if must_exist:
-            self._check_existing(caller, must_exist)
+        for needed in makes:
+            if self._is_to_be_made(needed.kind, needed.name):
+                caller.require(*needed)
+                standing.makes = True
         standing.granted = granted
         if is_whole:
             standing.is_decided = True
@@ -151,7 +153,7 @@ class OperationRights:
     def _decide(self, caller: Caller, operation: Operation, names: tuple[str, ...]) -> _Decision:
         path = self._needs[operation]
         granted: list[Requirement] = []
-        must_exist: list[Requirement] = []
+        makes: list[Requirement] = []
         made = dict(path.makes)
         for action, kind, place, instead in path.needs:
             if place < 0:
@@ -170,16 +172,16 @@ class OperationRights:
                 continue
             caller.require(action, kind, name)
             granted.append(Requirement(action, kind, name))
-            if kind in made and not caller.may(Action.CREATE, kind, name):
-                must_exist.append(Requirement(Action.CREATE, kind, name))
-        return _Decision(tuple(granted), tuple(must_exist), path.is_whole, path.changes)
+            if kind in made:
+                makes.append(Requirement(Action.CREATE, kind, name))
+        return _Decision(tuple(granted), tuple(makes), path.is_whole, path.changes)
 
-    def _check_existing(self, caller: Caller, must_exist: tuple[Requirement, ...]) -> None:
-        for action, kind, name in must_exist:  # whether use makes it may change at any time
-            if self._is_made_by_use(kind) and name not in self._existing(kind):
-                raise not_permitted(caller.name, action, target_of(kind, name))
+    def _is_to_be_made(self, kind: Kind, name: str) -> bool:
+        """Whether its use makes it; that may change at any time."""
+        return self._is_made_by_use(kind) and name not in self._existing(kind)
 
     def require_to_make(self, standing: Standing, kind: Kind, name: str) -> None:
         """Raise `NotPermitted` when naming it makes it, and the caller may not make it."""
-        if name not in self._existing(kind) and self._is_made_by_use(kind):
+        if self._is_to_be_made(kind, name):
             standing.require(Action.CREATE, kind, name)
+            standing.makes = True

@@ -59,7 +59,7 @@ class Streaming:
 
     async def stream_topic(self, exchange: RequestContext, topic: str) -> None:
         query = Query(exchange.query, TOPIC_STREAM_PARAMETERS)
-        request = _topic_request(query, exchange.headers.get(LAST_EVENT_ID))
+        request = _topic_request(query, exchange)
         text = await self._text_of(exchange, query)
         with await self._broker.streams.open_topic(topic, request) as stream:
             await self._serve(exchange, stream, text)
@@ -80,6 +80,7 @@ class Streaming:
             duration_ms=duration_ms_of(
                 "duration", query.text("duration"), None, error=InvalidRequest
             ),
+            principal=exchange.caller.name,
         )
         self._named.force(
             *(exchange, group), is_forced=request.force, replaces=request.replace_subscription
@@ -203,7 +204,7 @@ class Streaming:
             raise StreamEnded(stream.end_of_a_late_reader()) from None
 
 
-def _topic_request(query: Query, last_event_id: bytes | None) -> TopicStreamRequest:
+def _topic_request(query: Query, exchange: RequestContext) -> TopicStreamRequest:
     """What the query asks for; a `Last-Event-ID` outweighs where it wants to start.
 
     A browser that connects again repeats the URL and adds what it has seen.
@@ -214,6 +215,7 @@ def _topic_request(query: Query, last_event_id: bytes | None) -> TopicStreamRequ
         start = point_of(at)
     cursor, offset = query.text("cursor"), query.integer("offset", error=IllegalOffset)
     tail = query.integer("tail", error=IllegalOffset)
+    last_event_id = exchange.headers.get(LAST_EVENT_ID)
     if last_event_id:
         text = last_event_id.decode("latin-1")
         if not is_header_text(text):
@@ -229,4 +231,5 @@ def _topic_request(query: Query, last_event_id: bytes | None) -> TopicStreamRequ
         clamp=query.flag("clamp"),
         max_messages=query.integer("max_messages", low=1),
         duration_ms=duration_ms_of("duration", query.text("duration"), None, error=InvalidRequest),
+        principal=exchange.caller.name,
     )

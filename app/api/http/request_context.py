@@ -162,6 +162,7 @@ class RequestContext(Standing):
         self.caller = OPEN
         self.is_decided = True
         self.granted = ()
+        self.makes = False
         self._seen = None
         self.scope = scope
         self.receive = receive

@@ -57,6 +57,8 @@ class StreamRequest:
     """End after so many."""
     duration_ms: int | None = None
     """End after so long, or when the node's own limit is reached."""
+    principal: str | None = None
+    """Whose it is; None: nobody's in particular."""
 
 
 class Receive(Protocol):

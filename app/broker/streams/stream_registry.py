@@ -49,7 +49,9 @@ class StreamRegistry:
         self._groups = groups
         self._begin = receiver.begin
         self._agree = receiver.agree_on_filter
-        self._open: set[Stream] = set()
+        self._open: dict[Stream, str | None] = {}
+        """Each with whose it is."""
+        self._of_principal: Counter[str] = Counter()
 
     @property
     def open_count(self) -> int:
@@ -69,7 +71,7 @@ class StreamRegistry:
         bounds = [self.store.bounds(topic_name, queue) for queue in range(topic.queues)]
         offsets = await self._start(topic, request, bounds)
         stream = TopicStream(self, topic, request, offsets)
-        self._enter(stream)
+        self._enter(stream, request.principal)
         return stream
 
     async def open_group(
@@ -87,13 +89,13 @@ class StreamRegistry:
                 hint=f"from 1 to {self.limits.stream_credit_max} unsettled messages",
                 fields={"limit": self.limits.stream_credit_max},
             )
-        self._check_room()
+        self._check_room(request.principal)
         group = await self._groups.find_or_create_group(group_name)
         _, effects = await self._begin(group, topic, force=request.force)
         used = self._agree(group, topic, request.filter, replaces=request.replace_subscription)
         request = replace(request, filter=used)
         stream = GroupStream(self, topic, group, request, effects)
-        self._enter(stream)
+        self._enter(stream, request.principal)
         return stream
 
     def _check(self, request: StreamRequest) -> None:
@@ -104,23 +106,27 @@ class StreamRegistry:
         if self.long_polls.closed:
             raise ShuttingDown("the node is shutting down", hint="ask another node, or again later")
 
-    def _enter(self, stream: Stream) -> None:
-        self._check_room()
-        self._open.add(stream)
+    def _enter(self, stream: Stream, principal: str | None) -> None:
+        self._check_room(principal)
+        self._open[stream] = principal
+        if principal is not None:
+            self._of_principal[principal] += 1
 
-    def _check_room(self) -> None:
-        if len(self._open) >= self.limits.streams_max:
-            raise TooManyRequests(
-                f"{len(self._open)} streams are open already",
-                hint="end one, poll, or ask another node",
-                fields={"limit": self.limits.streams_max},
-                quota=Quota("streams", self.limits.streams_max, "concurrent-requests", 0),
-                retry_after_s=1,
-            )
+    def _check_room(self, principal: str | None) -> None:
+        most, own_most = self.limits.streams_max, self.limits.streams_per_principal_max
+        if len(self._open) >= most:
+            raise _too_many(f"{most} streams are open already", "streams", most)
+        if principal is not None and self._of_principal[principal] >= own_most:
+            detail = f"principal {principal!r} has {own_most} streams open already"
+            raise _too_many(detail, "principal-streams", own_most)
 
     def leave(self, stream: Stream, reason: StreamEnd) -> None:
         """A stream has ended."""
-        self._open.discard(stream)
+        principal = self._open.pop(stream, None)
+        if principal is not None:
+            self._of_principal[principal] -= 1
+            if not self._of_principal[principal]:
+                del self._of_principal[principal]
         self.ends[reason] += 1
         if isinstance(stream, GroupStream):
             self.credits.drop(stream.credit)
@@ -171,3 +177,13 @@ class StreamRegistry:
             stream.wake()
             if stream.on_draining is not None:
                 stream.on_draining()
+
+
+def _too_many(detail: str, name: str, most: int) -> TooManyRequests:
+    return TooManyRequests(
+        detail,
+        hint="end one, poll, or ask another node",
+        fields={"limit": most},
+        quota=Quota(name, most, "concurrent-requests", 0),
+        retry_after_s=1,
+    )

@@ -38,12 +38,13 @@ from app.cluster.metadata.snapshot import (
 )
 from app.cluster.metadata.tables import deletions, namespaces, versions
 from app.cluster.metadata.tables.groups import GROUPS
+from app.cluster.metadata.tables.room import Owner
 from app.cluster.metadata.tables.schedules import Schedules
 from app.cluster.metadata.tables.settings_table import Change
 from app.cluster.metadata.tables.topics import TOPICS, load_places
 from app.domain.access.actions import Action
+from app.domain.access.audit import ACTOR, Shown
 from app.domain.access.audit import Change as AuditedChange
-from app.domain.access.audit import Shown
 from app.domain.access.caller import OPEN, Caller, Known
 from app.domain.access.standing import Visible, every
 from app.domain.changes.conditions import Changed, Conditions, Terms
@@ -59,7 +60,7 @@ from app.domain.names import (
     did_you_mean,
     suggest_similar,
 )
-from app.domain.positions import CommittedOffset, FlushMode
+from app.domain.positions import CommittedOffset
 from app.domain.settings import (
     GroupSettings,
     TopicSettings,
@@ -83,7 +84,7 @@ class Metadata:
     """Open it, use it from one event loop, close it."""
 
     def __init__(
-        self, database: Database, clock: Clock, limits: Limits, default_flush: FlushMode
+        self, database: Database, clock: Clock, limits: Limits, config: ClusterConfig
     ) -> None:
         self.members = Memberships(database, clock, limits)
         self.offset_snapshots = OffsetSnapshots(database, clock, limits)
@@ -96,7 +97,9 @@ class Metadata:
         self._database = database
         self._clock = clock
         self._limits = limits
-        self._default_flush = default_flush
+        self._default_flush = config.default_flush
+        self._topics_owned_max = config.topics_owned_max
+        self._groups_owned_max = config.groups_owned_max
         self.shard = shards.UNCLAIMED
         """The one of this node, once it is claimed."""
         self.snapshot = ClusterSnapshot()
@@ -123,7 +126,7 @@ class Metadata:
             check_file(database.address)
             async with database.reading() as connection:
                 await check_schema(connection, database.address)
-            metadata = cls(database, clock, limits or Limits(), config.default_flush)
+            metadata = cls(database, clock, limits or Limits(), config)
             await metadata._load()
             await metadata.principals.refresh()
         except BaseException:
@@ -164,6 +167,7 @@ class Metadata:
             self._clock.now_ms(),
             terms,
             self._limits,
+            self._owner(self._topics_owned_max),
         )
         async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
             changed = await TOPICS.change(connection, name, change)
@@ -204,6 +208,7 @@ class Metadata:
                 generation=generation,
                 now_ms=now_ms,
                 limits=self._limits,
+                owner=self._owner(self._topics_owned_max),
             )
             if topic.created_ms == now_ms:  # else another was faster
                 await self._note_change(connection, f"topic:{name}", None, topic)
@@ -256,6 +261,7 @@ class Metadata:
             self._clock.now_ms(),
             terms,
             self._limits,
+            self._owner(self._groups_owned_max),
         )
         async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
             changed = await GROUPS.change(connection, name, change)
@@ -296,6 +302,7 @@ class Metadata:
                 generation=generation,
                 now_ms=now_ms,
                 limits=self._limits,
+                owner=self._owner(self._groups_owned_max),
             )
             if group.created_ms == now_ms:  # else another was faster
                 await self._note_change(connection, f"group:{name}", None, group)
@@ -517,6 +524,11 @@ class Metadata:
         fingerprint = None if key is None else key.fingerprint
         async with self._database.transaction() as connection:
             await shared_secrets.accept_key(connection, fingerprint, self._clock.now_ms())
+
+    @staticmethod
+    def _owner(most: int) -> Owner:
+        """Whoever has asked for what is made now, and how many of its kind it may have."""
+        return Owner(ACTOR.get().principal, most)
 
     async def _note_change(
         self, connection: AsyncConnection, resource: str, before: View | None, after: View | None

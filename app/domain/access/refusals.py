@@ -10,6 +10,13 @@ class NotPermitted(CurlewError):
     title = "The request is refused"
 
 
+class QuotaExceeded(NotPermitted):
+    """The principal owns as many topics or groups as it may."""
+
+    code = "QUOTA_EXCEEDED"
+    title = "The principal has as many as it may"
+
+
 class Unauthorized(CurlewError):
     """A closed node, and no API key that it knows."""
 

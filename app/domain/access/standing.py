@@ -46,13 +46,15 @@ class Requirement(NamedTuple):
 class Standing:
     """Base of a request: its caller, and what it was permitted."""
 
-    __slots__ = ("_seen", "caller", "granted", "is_decided")
+    __slots__ = ("_seen", "caller", "granted", "is_decided", "makes")
 
     def __init__(self, caller: Caller = OPEN) -> None:
         self.caller = caller
         self.is_decided = caller.name is None
         """Whether something was asked for it: without, no success may go out."""
         self.granted: tuple[Requirement, ...] = ()
+        self.makes = False
+        """Whether it names what is not there, and what its use makes."""
         self._seen: Keyring | None = None
 
     def require(self, action: Action, kind: Kind, name: str) -> None:

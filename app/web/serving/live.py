@@ -6,11 +6,12 @@ again, and is told why) and when the node stops. Event loop only.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from app.domain.clock import Clock
-from app.domain.limits import UI_STREAMS_MAX
+from app.domain.limits import UI_STREAMS_MAX, UI_STREAMS_OF_A_PRINCIPAL_MAX
 from app.web.rendering.values import moment_text
 from app.web.serving.api import Refused
 
@@ -24,20 +25,26 @@ class LiveStreams:
 
     def __init__(self) -> None:
         self._closing = asyncio.Event()
-        self._count = 0
+        self._open: Counter[str | None] = Counter()
+        """How many each principal has."""
 
-    @property
-    def is_full(self) -> bool:
-        """Whether there are as many as a node has."""
-        return self._count >= UI_STREAMS_MAX or self._closing.is_set()
+    def has_room(self, principal: str | None) -> bool:
+        """Whether there may be one more, of that principal."""
+        if self._closing.is_set() or self._open.total() >= UI_STREAMS_MAX:
+            return False
+        return principal is None or self._open[principal] < UI_STREAMS_OF_A_PRINCIPAL_MAX
 
     def close(self) -> None:
         """The node stops."""
         self._closing.set()
 
-    async def follow(self, look: Look, every_s: float, clock: Clock) -> AsyncIterator[str]:
-        """Events, for ever."""
-        self._count += 1
+    async def follow(
+        self, look: Look, every_s: float, clock: Clock, principal: str | None = None
+    ) -> AsyncIterator[str]:
+        """Events, for ever; none when there is no room any more."""
+        if not self.has_room(principal):
+            return
+        self._open[principal] += 1
         try:
             before = ""
             while not self._closing.is_set():
@@ -51,7 +58,9 @@ class LiveStreams:
                 before = text
                 await self._pause(every_s)
         finally:
-            self._count -= 1
+            self._open[principal] -= 1
+            if not self._open[principal]:
+                del self._open[principal]
 
     async def _pause(self, seconds: float) -> None:
         try:

@@ -1,7 +1,8 @@
 """Sessions of browsers: a random name in a cookie, and the API key that was signed in with, here.
 
 In memory only, so a session ends with the node, when it is signed out, after `SESSION_S`, and when
-there are more than `SESSIONS_MAX` (the oldest goes). That a key was revoked the API says at the
+there are more than `UI_SESSIONS_MAX`, or of one principal more than it may have (the oldest goes:
+who signs in without end signs nobody else out). That a key was revoked the API says at the
 next call. Event loop only.
 """
 
@@ -10,7 +11,7 @@ from hashlib import sha256
 from typing import Final, NamedTuple
 
 from app.domain.clock import Clock
-from app.domain.limits import UI_SESSION_S, UI_SESSIONS_MAX
+from app.domain.limits import UI_SESSION_S, UI_SESSIONS_MAX, UI_SESSIONS_OF_A_PRINCIPAL_MAX
 
 COOKIE: Final = "curlew_session"
 _NAME_BYTES: Final = 32
@@ -35,7 +36,10 @@ class Sessions:
     def begin(self, key: bytes, principal: str) -> str:
         """The name of a new session, for the cookie."""
         name = secrets.token_urlsafe(_NAME_BYTES)
-        if len(self._sessions) >= UI_SESSIONS_MAX:
+        own = [key for key, each in self._sessions.items() if each.principal == principal]
+        if len(own) >= UI_SESSIONS_OF_A_PRINCIPAL_MAX:
+            del self._sessions[own[0]]
+        elif len(self._sessions) >= UI_SESSIONS_MAX:
             del self._sessions[next(iter(self._sessions))]
         ends_s = self._clock.monotonic_s() + UI_SESSION_S
         self._sessions[_hashed(name)] = Session(key, principal, ends_s)

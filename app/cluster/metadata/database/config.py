@@ -16,6 +16,12 @@ class ClusterConfig:
     default_flush: FlushMode = FlushMode.SYNC
     """Flush mode of topics that are made by their first send."""
 
+    topics_owned_max: int = 0
+    """Of each principal; 0: any number."""
+
+    groups_owned_max: int = 0
+    """As `topics_owned_max`."""
+
     lock_wait_ms: int = 5_000
     """Longest wait for another writer (SQLite's busy timeout, PostgreSQL's lock timeout). Well over
     the few milliseconds that our transactions take, well under a client's patience."""

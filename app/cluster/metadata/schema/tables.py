@@ -64,6 +64,7 @@ topics = Table(
         server_default="1",
         comment="when it was made; homes of producers and keys are by this number",
     ),
+    Column("owner", NAME, nullable=True, index=True, comment="the principal that made it"),
     CheckConstraint("queues > 0", name="queues_positive"),
     CheckConstraint("retention_ms > 0", name="retention_positive"),
 )
@@ -100,6 +101,7 @@ consumer_groups = Table(
     Column("max_in_flight_bytes", BigInteger, nullable=True),
     Column("max_span", BigInteger, nullable=True),
     Column("subscription", String(32), nullable=False, server_default="free"),
+    Column("owner", NAME, nullable=True, index=True, comment="the principal that made it"),
     CheckConstraint("max_attempts > 0", name="attempts_positive"),
 )
 

@@ -5,13 +5,25 @@ last one at the same time one is refused. What is there already stays and may be
 there is more of it than the bound allows.
 """
 
+from typing import NamedTuple
+
 from sqlalchemy import Table, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.cluster.metadata.schema.tables import consumer_groups, schedules, tombstones, topics
+from app.domain.access.refusals import QuotaExceeded
 from app.domain.errors import StateConflict
 from app.domain.limits import Limits
 from app.domain.settings import GroupSettings, TopicSettings
+
+
+class Owner(NamedTuple):
+    """Whose a thing is that is made."""
+
+    name: str | None = None
+    """None: nobody's."""
+    most: int = 0
+    """How many of its kind it may have; 0: any number."""
 
 
 async def for_topic(
@@ -47,6 +59,21 @@ async def for_group(
 async def for_schedule(connection: AsyncConnection, limits: Limits) -> None:
     """Raise `StateConflict` when there is no room for one more schedule."""
     await _for_one_more(connection, schedules, "schedules", limits.schedules_max)
+
+
+async def for_owner(connection: AsyncConnection, table: Table, owner: Owner, noun: str) -> None:
+    """Raise `QuotaExceeded` when a thing would be one more than its owner may have."""
+    if owner.name is None or not owner.most:
+        return
+    owned = select(func.count()).select_from(table).where(table.c.owner == owner.name)
+    count = int(await connection.scalar(owned) or 0)
+    if count >= owner.most:
+        raise QuotaExceeded(
+            f"principal {owner.name!r} has made {count} {noun}s that are there; it may have"
+            f" {owner.most}",
+            hint=f"delete {noun}s that nobody needs, or let the operator raise quota_{noun}s",
+            fields={"limit": owner.most, "bound": f"quota_{noun}s"},
+        )
 
 
 async def _for_one_deletion(connection: AsyncConnection, limits: Limits) -> None:

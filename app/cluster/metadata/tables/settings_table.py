@@ -12,7 +12,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from sqlalchemy import Row, Table, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster.metadata.tables import deletions, namespaces, versions
+from app.cluster.metadata.tables import deletions, namespaces, room, versions
+from app.cluster.metadata.tables.room import Owner
 from app.domain.changes.conditions import Changed, Conditions, Terms
 from app.domain.changes.merging import Named, Settings, by_name, merged, without_changes
 from app.domain.errors import NotFound
@@ -38,6 +39,8 @@ class Kept(Protocol[_Settings_co]):
     def version(self) -> int: ...
     @property
     def generation(self) -> int: ...
+    @property
+    def created_ms(self) -> TimestampMs: ...
 
 
 View = TypeVar("View", bound=Kept[Any])
@@ -56,6 +59,8 @@ class Change(Generic[Settings]):
     now_ms: TimestampMs
     terms: Terms
     limits: Limits
+    owner: Owner
+    """Of a thing that is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +113,17 @@ class SettingsTable(Generic[View, Settings]):
         change.check(without_changes(settings, was, by_name(change.defaults)))
         await self.check_room(connection, was, settings, change.limits)
         if present is None:
-            generation = change.terms.generation
-            made = await self._make(connection, name, settings, generation, change.now_ms, version)
+            made = await self._make(
+                connection,
+                self.made(
+                    name,
+                    settings,
+                    change.terms.generation or new_generation(),
+                    change.now_ms,
+                    version,
+                ),
+                change.owner,
+            )
             return Changed(None, made)
         altered = self.altered(present, settings, change.now_ms, version)
         row = self.table.c
@@ -128,6 +142,7 @@ class SettingsTable(Generic[View, Settings]):
         generation: int,
         now_ms: TimestampMs,
         limits: Limits,
+        owner: Owner,
     ) -> View:
         """The one of this name as it is, or made with `settings` when there is none."""
         version = await versions.lock(connection) + 1
@@ -135,7 +150,8 @@ class SettingsTable(Generic[View, Settings]):
         if present is not None:
             return present
         await self.check_room(connection, None, settings, limits)
-        return await self._make(connection, name, settings, generation, now_ms, version)
+        made = self.made(name, settings, generation or new_generation(), now_ms, version)
+        return await self._make(connection, made, owner)
 
     async def remove(
         self,
@@ -182,19 +198,16 @@ class SettingsTable(Generic[View, Settings]):
         if self.follow is not None:
             await self.follow(connection, before, after)
 
-    async def _make(
-        self,
-        connection: AsyncConnection,
-        name: str,
-        settings: Settings,
-        generation: int,
-        now_ms: TimestampMs,
-        version: int,
-    ) -> View:
-        await namespaces.require(connection, name)
-        made = self.made(name, settings, generation or new_generation(), now_ms, version)
-        values = {"name": name, "created_ms": now_ms, **self.columns(made)}
+    async def _make(self, connection: AsyncConnection, made: View, owner: Owner) -> View:
+        await room.for_owner(connection, self.table, owner, self.noun)
+        await namespaces.require(connection, made.name)
+        values = {
+            "name": made.name,
+            "created_ms": made.created_ms,
+            "owner": owner.name,
+            **self.columns(made),
+        }
         await connection.execute(insert(self.table).values(values))
         await self._follow(connection, None, made)
-        await versions.raise_to(connection, version)
+        await versions.raise_to(connection, made.version)
         return made

@@ -309,3 +309,18 @@ async def test_streams_are_counted_and_bounded() -> None:
                 assert streams.open_count == 2
         assert streams.open_count == 0
         assert streams.ends == {StreamEnd.TIME_LIMIT: 1, StreamEnd.CLIENT_GONE: 2}
+
+
+async def test_one_principal_leaves_room_for_the_others() -> None:
+    async with running(1, Limits(streams_max=3, streams_per_principal_max=2)) as world:
+        of_ann = TopicStreamRequest(principal="ann")
+        first, second = await opened(world, of_ann), await opened(world, of_ann)
+        with pytest.raises(TooManyRequests, match="principal 'ann' has 2 streams open") as refused:
+            await opened(world, of_ann)
+        assert refused.value.quota is not None
+        assert refused.value.quota.name == "principal-streams"
+        with await opened(world, TopicStreamRequest(principal="bob")):
+            first.close(StreamEnd.CLIENT_GONE)
+            with await opened(world, of_ann), pytest.raises(TooManyRequests):
+                await opened(world, of_ann)
+        second.close(StreamEnd.CLIENT_GONE)

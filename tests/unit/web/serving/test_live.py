@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.domain.limits import UI_STREAMS_MAX
+from app.domain.limits import UI_STREAMS_MAX, UI_STREAMS_OF_A_PRINCIPAL_MAX
 from app.web.serving.api import Refused
 from app.web.serving.live import LiveStreams
 from tests.support.stores.clock import FakeClock
@@ -39,7 +39,7 @@ def test_the_end_of_the_node_ends_them_at_once() -> None:
         live.close()
         with pytest.raises(StopAsyncIteration):
             await ends
-        assert live.is_full
+        assert not live.has_room(None)
 
     asyncio.run(run())
 
@@ -53,8 +53,28 @@ def test_there_are_no_more_than_so_many() -> None:
         streams = [live.follow(look, 3_600, FakeClock()) for _ in range(UI_STREAMS_MAX)]
         for each in streams:
             await anext(each)
-        assert live.is_full
+        assert not live.has_room(None)
         await streams[0].aclose()  # type: ignore[attr-defined]
-        assert not live.is_full
+        assert live.has_room(None)
+
+    asyncio.run(run())
+
+
+def test_one_principal_leaves_room_for_the_others() -> None:
+    async def look() -> str:
+        return "x"
+
+    async def run() -> None:
+        live = LiveStreams()
+        most = UI_STREAMS_OF_A_PRINCIPAL_MAX
+        streams = [live.follow(look, 3_600, FakeClock(), "ann") for _ in range(most + 1)]
+        for each in streams[:most]:
+            await anext(each)
+        assert not live.has_room("ann")
+        assert live.has_room("bob")
+        with pytest.raises(StopAsyncIteration):  # asked for while there was room
+            await anext(streams[most])
+        await streams[0].aclose()  # type: ignore[attr-defined]
+        assert live.has_room("ann")
 
     asyncio.run(run())

@@ -188,7 +188,7 @@ def test_a_delayed_message_is_cancelled_and_another_delivered_now(
         http.post("/v1/topics/later/messages", content=text.encode(), headers=later)
     page.goto(f"{bare}/ui/")
     page.get_by_role("link", name="Delayed").click()
-    page.get_by_role("link", name="later").click()
+    page.get_by_role("link", name="later").first.click()
     page.get_by_role("row").filter(has_text="first").get_by_role("link", name="Cancel").click()
     page.get_by_role("button", name="Cancel the message").click()
     expect(page.get_by_role("status")).to_have_text("The message is cancelled.")

@@ -6,7 +6,7 @@ delivered: both keep the message's id and its identity. Cancelling races with de
 that ends the waiting does: by claiming (`timer_index`). Event loop only.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
@@ -82,7 +82,18 @@ class DelayedMessages:
         self, topic: str, page_size: int, page_token: str | None = None
     ) -> ScheduledPage:
         """Delayed messages of a topic. Looks at `scheduled_scan_max` waiting ones at most."""
-        generation = find_topic(self._metadata, topic).generation
+        find_topic(self._metadata, topic)
+        return await self._page(lambda name: name == topic, page_size, page_token)
+
+    async def page_of_all(
+        self, wanted: Callable[[str], bool], page_size: int, page_token: str | None = None
+    ) -> ScheduledPage:
+        """The same for all topics whose names are `wanted`, in one look."""
+        return await self._page(wanted, page_size, page_token)
+
+    async def _page(
+        self, wanted: Callable[[str], bool], page_size: int, page_token: str | None
+    ) -> ScheduledPage:
         await self._be_up_to_date()
         after = NOTHING if page_token is None else _timer_of(page_token)
         timers = self._delays.timers
@@ -94,7 +105,7 @@ class DelayedMessages:
         for timer in waiting:
             scanned += 1
             message = await self._delays.read(timer)
-            if message is not None and _is_for(message, topic, generation):
+            if message is not None and self._is_of(message, wanted):
                 found.append(self._scheduled(message))
                 if len(found) == page_size:
                     break
@@ -165,6 +176,11 @@ class DelayedMessages:
             self._delays.timers.release([timer])
             raise await self._absence(recall)
         return timer, message
+
+    def _is_of(self, message: StoredMessage, wanted: Callable[[str], bool]) -> bool:
+        """Whether it waits for a topic that is there, and wanted."""
+        topic = message.system.get(PROPERTY_REAL_TOPIC, "")
+        return wanted(topic) and self._is_for_present(message, topic)
 
     def _is_for_present(self, message: StoredMessage, topic: str) -> bool:
         """Whether it waits for the topic that has this name now."""

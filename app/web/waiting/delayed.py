@@ -1,10 +1,10 @@
-"""Delayed messages: which topics have some, and those of one topic, to cancel or to deliver now."""
+"""Delayed messages: what is due when, and those of one topic, to cancel or to deliver now."""
 
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote
 
-from app.web.serving.api import Json, Refused
+from app.web.serving.api import Refused
 from app.web.serving.families import Family
 from app.web.serving.page import PAGE_SIZE, Moved, Outcome, Page
 
@@ -12,32 +12,18 @@ family: Final = Family("delayed", label="Delayed messages", path="delayed", key=
 
 
 @family.page("/delayed")
-async def list_topics(page: Page) -> Outcome:
-    """Topics whose names begin with `prefix`, and when their next delayed message is due."""
+async def list_all(page: Page) -> Outcome:
+    """What is due next, of all topics whose names begin with `prefix`."""
     prefix, token = page.query("prefix"), page.query("page_token")
-    found = await page.get("topics", prefix=prefix, page_token=token, page_size=PAGE_SIZE)
-    rows = [(topic, await _first(page, topic["name"])) for topic in found["topics"]]
+    found = await page.get("scheduled", prefix=prefix, page_token=token, page_size=PAGE_SIZE)
     return page.show(
         "waiting/delayed_topics.html",
-        rows=[(topic, first) for topic, first in rows if first],
-        shown=len(rows),
-        next_token=found.get("next_page_token"),
+        messages=found["messages"],
+        scanned=found["scanned"],
+        next_token=found["next_page_token"],
         prefix=prefix,
         token=token,
     )
-
-
-async def _first(page: Page, topic: str) -> Json | None:
-    """The delayed message that is due next."""
-    try:
-        names = ("topics", topic, "scheduled")
-        found = await page.act("GET", *names, query={"page_size": 1})
-    except Refused as error:
-        if error.status in {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}:
-            return None
-        raise
-    messages: list[Json] = found["messages"]
-    return messages[0] if messages else None
 
 
 @family.page("/delayed/{topic}")

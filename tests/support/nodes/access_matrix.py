@@ -260,7 +260,14 @@ FOR_ANYBODY: Final = frozenset(
 )
 LISTS: Final = frozenset(
     {
-        *("list_topics", "list_groups", "list_schedules", "list_transactions", "list_operations"),
+        *(
+            "list_topics",
+            "list_groups",
+            "list_schedules",
+            "list_all_scheduled_messages",
+            "list_transactions",
+            "list_operations",
+        ),
         *("get_positions", "get_offsets_of_topics", "list_namespaces"),
     }
 )

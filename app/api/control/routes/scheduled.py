@@ -7,14 +7,23 @@ from pydantic import Field
 
 from app.api.aims.of_names import A_RECALL_HANDLE
 from app.api.bodies.delivery_times import due_of
-from app.api.control.dependencies import Services, WithPageSize, WithServices, json_body
+from app.api.control.dependencies import (
+    Services,
+    WithAccess,
+    WithPageSize,
+    WithServices,
+    json_body,
+)
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.change_documents import deleted, dry_run_answer
 from app.api.control.schemas.schemas import AnswerModel, DryRunMember, RequestModel
 from app.api.http.conditions import WithDryRun, is_dry_run
+from app.api.naming.request_namespace import current_namespace, stored
 from app.api.operations.operation import Action, Body
 from app.broker.delays.delayed_messages import ScheduledMessage, ScheduledPage
+from app.domain.access.actions import Kind
 from app.domain.errors import IllegalDeliveryTime
+from app.domain.names import is_in
 
 router = OperationRouter("delayed messages")
 
@@ -111,6 +120,37 @@ async def list_scheduled_messages(
     return ScheduledList.of(
         await services.broker.delayed_messages.page(topic, page_size, page_token)
     )
+
+
+@router.serve(
+    "GET /v1/scheduled",
+    "Delayed messages of all topics, by delivery time",
+    needs={"topic": Action.LIST},
+)
+async def list_all_scheduled_messages(
+    services: WithServices,
+    access: WithAccess,
+    page_size: WithPageSize,
+    prefix: Annotated[str, Query(description="of topics whose names begin with it")] = "",
+    page_token: Annotated[str | None, Query()] = None,
+) -> ScheduledList:
+    """What waits on this node, the next one first; of topics that the caller sends to or reads."""
+    access.for_anybody()
+    namespace = current_namespace()
+    beginning = stored("topic", prefix)
+
+    def is_wanted(topic: str) -> bool:
+        return (
+            topic.startswith(beginning)
+            and is_in(namespace, topic)
+            and (
+                access.may(Action.PUB, Kind.TOPIC, topic)
+                or access.may(Action.SUB, Kind.TOPIC, topic)
+            )
+        )
+
+    messages = services.broker.delayed_messages
+    return ScheduledList.of(await messages.page_of_all(is_wanted, page_size, page_token))
 
 
 @router.serve(

@@ -106,6 +106,23 @@ async def test_delayed_messages_are_listed_to_who_sends_or_reads() -> None:
         assert (handle.status, handle.json()["action"]) == (403, "PUB")
 
 
+async def test_all_delayed_messages_are_listed_to_who_sends_or_reads_them() -> None:
+    async with closed_node() as node:
+        for topic in ("alpha-in", "beta-in"):
+            path = SEND.format(topic=topic)
+            sent = await node.ask("admin", "POST", path, b"x", headers={"MQ-Delay": "1h"})
+            assert sent.status in {200, 201, 202}
+
+        async def seen(who: str, query: str = "") -> list[str]:
+            found = await node.ask(who, "GET", "/v1/scheduled", query=query)
+            return [each["topic"] for each in found.json()["messages"]]
+
+        assert await seen("admin") == await seen("consumer") == ["alpha-in", "beta-in"]
+        assert await seen("alpha") == ["alpha-in"]
+        assert await seen("viewer") == []
+        assert await seen("admin", "prefix=b") == ["beta-in"]
+
+
 async def test_a_family_of_producers_is_forgotten_by_who_may_name_all_of_it() -> None:
     async with closed_node() as node:
         node.access.show([principal("job", "producer", to=["producer:job"])])

@@ -148,6 +148,24 @@ async def test_the_lag_of_many_groups_is_that_of_each() -> None:
         assert hidden.topics == []
 
 
+async def test_the_sum_of_thousands_of_queues_is_kept_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running() as world:
+        await world.receive()
+        await world.send(b"a")
+        assert await world.broker.lag.lag_of_all() == 1
+        await world.send(b"b")
+        assert await world.broker.lag.lag_of_all() == 2
+        monkeypatch.setattr("app.broker.insight.lag.QUEUES_KEPT_A_SECOND", 0.5)
+        assert await world.broker.lag.lag_of_all() == 2
+        await world.send(b"c")
+        world.clock.advance(s=1)
+        assert await world.broker.lag.lag_of_all() == 2
+        world.clock.advance(s=1)
+        assert await world.broker.lag.lag_of_all() == 3
+
+
 async def test_a_group_or_topic_that_is_not_there() -> None:
     async with running() as world:
         with pytest.raises(GroupNotFound):

@@ -33,6 +33,21 @@ class AsyncDelayed(AsyncAsking):
             params={"page_token": page_token, "page_size": page_size},
         )
 
+    async def list_all_scheduled_messages(
+        self,
+        *,
+        prefix: str | None = None,
+        page_token: str | None = None,
+        page_size: int | None = None,
+    ) -> ScheduledList:
+        """Delayed messages of all topics, by delivery time."""
+        return await self._ask(
+            ScheduledList,
+            "GET",
+            "/v1/scheduled",
+            params={"prefix": prefix, "page_token": page_token, "page_size": page_size},
+        )
+
     async def get_schedule(self, name: str) -> Schedule:
         """Read a schedule and its next due times."""
         return await self._ask(Schedule, "GET", f"/v1/schedules/{part(name)}")

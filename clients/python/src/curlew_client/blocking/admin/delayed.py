@@ -34,6 +34,21 @@ class Delayed(Asking):
             params={"page_token": page_token, "page_size": page_size},
         )
 
+    def list_all_scheduled_messages(
+        self,
+        *,
+        prefix: str | None = None,
+        page_token: str | None = None,
+        page_size: int | None = None,
+    ) -> ScheduledList:
+        """Delayed messages of all topics, by delivery time."""
+        return self._ask(
+            ScheduledList,
+            "GET",
+            "/v1/scheduled",
+            params={"prefix": prefix, "page_token": page_token, "page_size": page_size},
+        )
+
     def get_schedule(self, name: str) -> Schedule:
         """Read a schedule and its next due times."""
         return self._ask(Schedule, "GET", f"/v1/schedules/{part(name)}")

@@ -263,6 +263,8 @@ class Consumptions:
     def check_assigned(self, group: str, topics: Sequence[str]) -> None:
         """Raise `ConsumptionConflict` when one of the topics is leased by now."""
         for topic in topics:
+            if self._is_assigned(group, topic):
+                continue  # what is of this kind is not leased
             state = self.state(group, topic)
             if state.consumption is Consumption.LEASE:
                 raise self._conflict(group, state)

@@ -109,12 +109,14 @@ class GroupFilters:
 
     def check_profile(self, group: Group, profile: Profile, *, replaces: bool = False) -> Profile:
         """The same for all topics that a member reads."""
-        return replace(
-            profile,
-            subscriptions=tuple(
+        agreed = tuple(
+            [
                 TopicSubscription(topic, self.check(group, topic, given, replaces=replaces))
                 for topic, given in profile.subscriptions
-            ),
+            ]
+        )
+        return (
+            profile if agreed == profile.subscriptions else replace(profile, subscriptions=agreed)
         )
 
     def note_profile(
@@ -132,9 +134,11 @@ class GroupFilters:
         """Whether these are the filters with which the group reads now, where it has any."""
         if group.subscription is SubscriptionRule.FREE:
             return True
-        known = self.expressions(group.name, profile.topics)
-        used = [each.filter for each in profile.subscriptions]
-        return all(one is None or one == other for one, other in zip(known, used, strict=True))
+        for topic, used in profile.subscriptions:
+            known = self._journal.subscription(group.name, topic)
+            if known is not None and known.filter != used:
+                return False
+        return True
 
     def are_noted(self, group: Group, profile: Profile) -> bool:
         """Whether the group reads all topics that there are with just these filters, so that there
@@ -142,11 +146,11 @@ class GroupFilters:
         if group.subscription is SubscriptionRule.FREE:
             return True
         present = self._metadata.snapshot.topics
-        known = self.expressions(group.name, profile.topics)
-        return all(
-            one == each.filter or each.topic not in present
-            for one, each in zip(known, profile.subscriptions, strict=True)
-        )
+        for topic, used in profile.subscriptions:
+            known = self._journal.subscription(group.name, topic)
+            if (known is None or known.filter != used) and topic in present:
+                return False
+        return True
 
     def expressions(self, group: str, topics: Iterable[str]) -> list[str | None]:
         """The filter of each topic now; None: there is none."""

@@ -87,6 +87,11 @@ class QueuePart(Struct):
     """The position is not readable; `offset` is the nearest that is."""
 
     @property
+    def has_records(self) -> bool:
+        """Messages were found."""
+        return any(len(read.records) for read in self.reads)
+
+    @property
     def has_more(self) -> bool:
         """Messages are there that this part does not have."""
         return self.offset < self.max_offset

@@ -134,7 +134,8 @@ class Poller:
             agreed = self._filters.check_profile(
                 group, profile, replaces=request.replace_subscription
             )
-        return request if agreed == profile else replace(request, profile=agreed)
+        is_same = agreed is profile or agreed == profile
+        return request if is_same else replace(request, profile=agreed)
 
     def _pass_on(self, poll: "_Poll") -> None:
         """Nobody is there to read the answer: others may have the retries."""
@@ -229,6 +230,7 @@ class Poller:
             if view is not None and view.is_readable:
                 filters[topic] = parse_filter(expression)
         has_span = group.max_span is not None and group.mode is not GroupMode.BROADCAST
+        find = self._groups.consumer_journal.find
         sources: list[Source] = []
         for part in poll.parts:
             topic, queue_id = part.queue
@@ -236,7 +238,7 @@ class Poller:
                 part.status = NO_PERMISSION
                 part.min_offset, part.max_offset = self._store.bounds(topic, queue_id)
                 continue
-            state = self._groups.consumer_journal.find((group.name, topic, queue_id))
+            state = find((group.name, topic, queue_id))
             is_done = None
             if state is not None and state.progress.end > state.progress.committed:
                 is_done = state.progress.is_acked

@@ -127,10 +127,11 @@ class Round:
         store, left = self._store, self.messages_left
         asked: list[tuple[str, int, int, int]] = []
         lefts: list[int] = []
+        bounds = store.bounds
         for source in sources:
             part = source.part
             (topic, queue_id), offset = part.queue, part.offset
-            part.min_offset, part.max_offset = low, high = store.bounds(topic, queue_id)
+            part.min_offset, part.max_offset = low, high = bounds(topic, queue_id)
             count = min(high - offset, left)
             is_plain = source.is_plain and not part.is_error
             if not (is_plain and low <= offset and 0 < count <= _TOGETHER_MAX):
@@ -255,7 +256,7 @@ def _may_give_more(source: Source) -> bool:
 
 
 def _say(part: QueuePart, scanned: int) -> None:
-    if any(read.records for read in part.reads):
+    if part.has_records:
         part.status = PullStatus.FOUND
     elif scanned:
         part.status = PullStatus.NO_MATCHED_MSG

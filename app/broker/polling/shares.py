@@ -8,7 +8,7 @@ Event loop only.
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -21,7 +21,13 @@ from app.broker.groups.members import Members
 from app.broker.polling.poll_values import PollRequest, Share
 from app.broker.ports import Group, Snapshot
 from app.domain.consumers.member_shares import assignment_of, conflicts_of, strategy_of
-from app.domain.consumers.membership import Assignment, Conflict, Membership, QueueName
+from app.domain.consumers.membership import (
+    Assignment,
+    Conflict,
+    Membership,
+    QueueName,
+    StrategyName,
+)
 from app.domain.consumers.rebalancing import changes_nothing
 from app.domain.errors import MetadataUnavailable
 from app.domain.settings import GroupMode
@@ -32,8 +38,11 @@ class _Known(NamedTuple):
 
     changed: int
     snapshot: Snapshot
-    assignments: dict[str, Assignment]
+    shares: dict[str, tuple[Assignment, list[QueueName]]]
+    """Of each member that has asked, with the names of its queues."""
     conflicts: list[Conflict]
+    strategy: StrategyName
+    client_ids: list[str]
 
 
 class Shares:
@@ -106,52 +115,51 @@ class Shares:
         if group.mode is not GroupMode.BROADCAST:
             self._consumptions.check_assigned(group.name, request.profile.topics)
         known = self._of_group(group, membership)
-        assignment = known.assignments.get(client_id)
-        if assignment is None:
+        share = known.shares.get(client_id)
+        if share is None:
             assignment = assignment_of(membership, client_id, self._members.surroundings(group))
-            known.assignments[client_id] = assignment
-        offsets = self._offsets(group, assignment, request)
+            names = [QueueName(each.topic, each.queue_id) for each in assignment.assigned]
+            share = known.shares[client_id] = assignment, names
+        assignment, names = share
+        offsets = self._offsets(group, names, request)
         if offsets is None:
             return None
         return Share(
-            assignment,
-            offsets,
-            group.mode,
-            strategy_of(membership.members).name,
-            sorted(membership.members),
-            known.conflicts,
+            assignment, offsets, group.mode, known.strategy, known.client_ids, known.conflicts
         )
 
     def _of_group(self, group: Group, membership: Membership) -> _Known:
         known, snapshot = self._known.get(group.name), self._metadata.snapshot
         if known is None or known.changed != membership.changed or known.snapshot is not snapshot:
             conflicts = conflicts_of(membership, self._members.surroundings(group))
-            known = _Known(membership.changed, snapshot, {}, conflicts)
+            strategy = strategy_of(membership.members).name
+            ids = sorted(membership.members)
+            known = _Known(membership.changed, snapshot, {}, conflicts, strategy, ids)
             self._known[group.name] = known
         return known
 
     def _offsets(
-        self, group: Group, assignment: Assignment, request: PollRequest
+        self, group: Group, names: Sequence[QueueName], request: PollRequest
     ) -> Mapping[QueueName, int] | None:
         """Where the assigned queues begin; None when something of it is to be decided."""
         if group.mode is GroupMode.BROADCAST:
-            return _of_client(assignment, request)
-        topics = {queue.topic for queue in assignment.assigned}
-        committed = {
-            topic: self._groups.offset_cache.committed(group.name, topic) for topic in topics
-        }
+            return _of_client(names, request)
+        committed: Mapping[int, int] = {}
+        last: str | None = None
         offsets: dict[QueueName, int] = {}
-        for topic, queue_id, _ in assignment.assigned:
-            offset = committed[topic].get(queue_id)
+        for name in names:
+            topic, queue_id = name
+            if topic != last:
+                committed, last = self._groups.offset_cache.committed(group.name, topic), topic
+            offset = committed.get(queue_id)
             if offset is None:
                 return None
-            offsets[QueueName(topic, queue_id)] = offset
+            offsets[name] = offset
         return offsets
 
 
-def _of_client(assignment: Assignment, request: PollRequest) -> Mapping[QueueName, int] | None:
+def _of_client(names: Sequence[QueueName], request: PollRequest) -> Mapping[QueueName, int] | None:
     """In a broadcast group the client keeps the place."""
-    names = [QueueName(queue.topic, queue.queue_id) for queue in assignment.assigned]
     if all(name in request.positions for name in names):
         return {name: request.positions[name] for name in names}
     return None

@@ -9,6 +9,7 @@ read by `queue_reads`, which finds out why. Any thread; nothing here waits for t
 
 from array import array
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -48,7 +49,7 @@ class _Units(NamedTuple):
     ends: list[int]
     sizes: Ints
     totals: list[int]
-    """Bytes of all records up to each."""
+    """Bytes of all records of each stretch."""
     hashes: "array[int]"
     apart: Sequence[int]
     """Numbers of those that are not in one piece with the next one of their stretch."""
@@ -57,51 +58,57 @@ class _Units(NamedTuple):
 def read_known(source: Source, asked: Sequence[Stretch], max_bytes: int) -> list[ReadResult | None]:
     """What each of the stretches has; None: ask for it by itself. A stretch gives all its messages
     or, when they are more than `max_bytes`, None."""
+    nothing: list[ReadResult | None] = [None] * len(asked)
     if not source.knows_blocks:
-        return [None] * len(asked)
+        return nothing
     try:
         data = [queue.unit_bytes(first, end, wait_for_disk=False) for queue, first, end in asked]
     except ColdRead:
-        return [None] * len(asked)
-    if any(
-        len(part) != (end - first) * UNIT_BYTES
-        for part, (_, first, end) in zip(data, asked, strict=True)
-    ):
-        return [None] * len(asked)
-    units = _units_of(b"".join(data), [end - first for _, first, end in asked], source.gap_bytes)
+        return nothing
+    counts = [end - first for _, first, end in asked]
+    if [len(part) for part in data] != [count * UNIT_BYTES for count in counts]:
+        return nothing
+    units = _units_of(b"".join(data), counts, source.gap_bytes)
     if units is None:
-        return [None] * len(asked)
+        return nothing
     found: list[ReadResult | None] = []
     low = 0
-    for stretch in asked:
+    for stretch, total in zip(asked, units.totals, strict=True):
         high = low + stretch.end - stretch.first
-        found.append(_read(source, stretch, units, low, high, max_bytes))
+        found.append(
+            _read(source, stretch, units, low, high, total) if total <= max_bytes else None
+        )
         low = high
     return found
 
 
 def _units_of(data: bytes, counts: Sequence[int], gap_bytes: int) -> _Units | None:
     table = np.frombuffer(data, UNITS)
-    positions, sizes, tags = (table[name].astype(np.int64) for name in UNITS.names or ())
-    if int(sizes.min()) < RECORD_BYTES_MIN:
+    positions = table["physical_offset"].astype(np.int64)
+    sizes = table["size"].astype(np.int64)
+    if int(np.minimum.reduce(sizes)) < RECORD_BYTES_MIN:
         return None
+    firsts = [0, *accumulate(counts[:-1])]
     ends = positions + sizes
     distances = positions[1:] - ends[:-1]
     apart = distances.view(np.uint64) > gap_bytes  # as are negative ones
-    apart[np.cumsum(counts)[:-1] - 1] = False  # other stretches follow
+    numbers: list[int] = []
+    if np.count_nonzero(apart) > 0:
+        borders = {first - 1 for first in firsts}  # other stretches follow
+        numbers = [number for number in apart.nonzero()[0].tolist() if number not in borders]
     return _Units(
         memoryview(data),
         positions.tolist(),
         ends.tolist(),
         sizes,
-        sizes.cumsum().tolist(),
-        array("q", tags.tobytes()),
-        np.flatnonzero(apart).tolist(),
+        np.add.reduceat(sizes, firsts).tolist(),
+        array("q", table["tag_hash"].astype(np.int64).tobytes()),
+        numbers,
     )
 
 
 def _read(
-    source: Source, stretch: Stretch, units: _Units, low: int, high: int, max_bytes: int
+    source: Source, stretch: Stretch, units: _Units, low: int, high: int, total: int
 ) -> ReadResult | None:
     _, first, end = stretch
     starts, ends = units.positions[low:high], units.ends[low:high]
@@ -110,9 +117,6 @@ def _read(
     if units.apart and any(low <= number < high - 1 for number in units.apart):
         return None
     if not 0 <= start < stop <= log.base_of(start) + log.segment_bytes:
-        return None
-    total = units.totals[high - 1] - (units.totals[low - 1] if low else 0)
-    if total > max_bytes:
         return None
     try:
         data = log.read_view(start, stop - start, wait_for_disk=False)
@@ -136,14 +140,14 @@ def _is_good(source: Source, stretch: Stretch, units: _Units, low: int, data: me
     known = source.known.small.sums(queue.number, (first + head) // BLOCK_RECORDS, blocks)
     at = low + head
     for sum_before in known:
-        part = data[positions[at] - start : ends[at + BLOCK_RECORDS - 1] - start]
-        unit = at * UNIT_BYTES
+        unit, after = at * UNIT_BYTES, at + BLOCK_RECORDS
+        part = data[positions[at] - start : ends[after - 1] - start]
         if sum_before != crc32(encoded[unit : unit + _BLOCK_BYTES]) << 32 | crc32(part):
             return False
-        at += BLOCK_RECORDS
-    rest = [*range(low, low + head), *range(at, low + count)]
-    if not rest:
+        at = after
+    if count == blocks * BLOCK_RECORDS:
         return True
+    rest = [*range(low, low + head), *range(at, low + count)]
     topic = topic_part(queue.topic.encode())
     for number in rest:
         position = positions[number]

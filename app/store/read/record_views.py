@@ -106,7 +106,7 @@ class KnownViews(_MadeWhenAsked):
     def __init__(
         self, data: memoryview, starts: list[int], ends: list[int], sizes: Ints, total_bytes: int
     ) -> None:
-        super().__init__()
+        self._views = None
         self.data = data
         """From the first record to the end of the last; foreign ones may stand between them."""
         self.sizes = sizes

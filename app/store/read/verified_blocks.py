@@ -36,6 +36,9 @@ UNKNOWN: Final = -1
 UNREADABLE: Final = -2
 """In place of the sum of a block whose bytes are not all there."""
 
+_FEW: Final = 4
+"""Blocks that are looked up one by one sooner than all at once."""
+
 _EVEN_PARTS_MIN: Final = 16
 """Parts from which it is worth finding out whether all have the same length and distance."""
 
@@ -72,7 +75,7 @@ class VerifiedBlocks:
         if not 0 < queue < _QUEUES_MAX:
             return [UNKNOWN] * count
         with self._lock:
-            if keys[place : place + count] == array("Q", range(key, key + count)):
+            if count > _FEW and keys[place : place + count] == array("Q", range(key, key + count)):
                 return sums[place : place + count].tolist()
             return [
                 sums[at & last] if keys[at & last] == key - place + at else UNKNOWN

@@ -31,11 +31,14 @@ from app.broker import Broker
 from app.broker.polling.poll_values import PollResult, QueuePart, Refused
 from app.domain.consumers.membership import Conflict
 from app.store import as_buffers
-from app.store.formats.frame.batch_frame import encode_answer
+from app.store.formats.frame.batch_frame import AnswerPart, encode_answers
 
 _BOUNDARY_BYTES: Final = 16
+_PART_BYTES_MIN: Final = 64 * 1024
+"""On average, so that parts are sent as they are."""
+
 _FRAME_HEAD: Final = (
-    b"\r\n--%b\r\nContent-Type: %b\r\nContent-Length: %d\r\n"
+    b"\r\n--%b\r\nContent-Type: " + media.FRAMES.encode() + b"\r\nContent-Length: %d\r\n"
     b"MQ-Topic: %b\r\nMQ-Queue-Id: %d\r\nMQ-Next-Offset: %d\r\n\r\n"
 )
 
@@ -90,33 +93,20 @@ class PollAnswers:
             b"--%b\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b"
             % (boundary, media.JSON.encode(), len(head), head)
         ]
-        for topic, of_topic in groupby(result.parts, _topic_of):
-            count = total = 0
-            name = shown(topic).encode()
-            for part in of_topic:
-                if not any(read.records for read in part.reads):
-                    continue
-                (frame_head, *records), messages = self._frame(part)
-                size = len(frame_head) + sum(map(len, records))
-                names = boundary, media.FRAMES.encode(), size, name, part.queue.queue_id
-                parts.append(_FRAME_HEAD % (*names, part.offset) + frame_head)
-                parts += records
-                count += messages
-                total += size
-            if count:
-                given.append(Given(topic, count, total))
+        found = [part for part in result.parts if part.has_records]
+        framed = [_frame_of(part) for part in found]
+        counts: dict[str, tuple[int, int]] = {}
+        for part, frame, frame_head in zip(found, framed, encode_answers(framed), strict=True):
+            topic, queue_id = part.queue
+            size = len(frame_head) + sum(map(len, frame.records))
+            names = boundary, size, shown(topic).encode(), queue_id, part.offset
+            parts.append(_FRAME_HEAD % names + frame_head)
+            parts += frame.records
+            count, total = counts.get(topic, (0, 0))
+            counts[topic] = count + len(frame.sizes), total + size
+        given += [Given(topic, *of_topic) for topic, of_topic in counts.items()]
         parts.append(b"\r\n--" + boundary + b"--\r\n")
-        return b"multipart/mixed; boundary=" + boundary, parts, given
-
-    def _frame(self, part: QueuePart) -> tuple[list[bytes | memoryview], int]:
-        reads = [read for read in part.reads if read.records]
-        hashes = [each for read in reads for each in read.tag_hashes]
-        if len(reads) == 1:
-            sizes, records = as_buffers(reads[0].records)
-        else:
-            sizes, records = as_buffers([record for read in reads for record in read.records])
-        head = encode_answer(sizes, hashes, records, reads[0].queue_offsets[0])
-        return [head, *records], len(hashes)
+        return b"multipart/mixed; boundary=" + boundary, _in_few(parts), given
 
     def _retries(
         self, result: PollResult, *, force_base64: bool
@@ -169,6 +159,23 @@ class PollAnswers:
             settled=[view_of_settled(each) for each in result.settled] or UNSET,
             paused=result.is_paused or UNSET,
         )
+
+
+def _frame_of(part: QueuePart) -> AnswerPart:
+    reads = part.reads if len(part.reads) == 1 else [read for read in part.reads if read.records]
+    first = reads[0]
+    if len(reads) == 1:
+        sizes, records = as_buffers(first.records)
+        return AnswerPart(sizes, first.tag_hashes, records, first.queue_offsets[0])
+    sizes, records = as_buffers([record for read in reads for record in read.records])
+    hashes = [each for read in reads for each in read.tag_hashes]
+    return AnswerPart(sizes, hashes, records, first.queue_offsets[0])
+
+
+def _in_few(parts: list[bytes | memoryview]) -> list[bytes | memoryview]:
+    """Small parts in one: to copy them costs less than to write each by itself."""
+    is_small = sum(map(len, parts)) < _PART_BYTES_MIN * len(parts)
+    return [b"".join(parts)] if is_small else parts
 
 
 def _topic_of(part: QueuePart) -> str:

@@ -107,8 +107,9 @@ class Polling:
     ) -> None:
         """Raise unless the caller may read all topics that the poll names, and be the client."""
         profile = request.profile
-        topics = [*profile.topics, *(queue.topic for queue in profile.queues)]
-        topics += [queue.topic for queue in (*request.positions, *request.paused)]
+        topics = [*profile.topics]
+        for queues in (profile.queues, request.positions, request.paused):
+            topics += [queue.topic for queue in queues]
         topics += [each.queue.topic for each in request.commits]
         topics += [each.queue.topic for each in request.hand_backs]
         exchange.require_each(Action.SUB, Kind.TOPIC, topics)

@@ -21,9 +21,12 @@ The work is done on all records at once with numpy, but for the checksums.
 """
 
 import struct
+import sys
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import accumulate
+from typing import Final, NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -63,6 +66,9 @@ born host. What is in front and behind is the same for all; a multiple of eight 
 assert HEAD.fields is not None
 assert _DIFFERING.start == HEAD.fields["body_crc"][1]
 assert _DIFFERING.stop == HEAD.fields["store_time_ms"][1]
+
+_TOGETHER_MIN: Final = 2
+"""Answer frames from which it pays to handle their arrays at once."""
 
 _THREE_DIGITS: Final = np.frombuffer(
     b"".join([(b"%03d" % number)[::-1] + b"0" for number in range(1000)]), np.uint32
@@ -260,12 +266,43 @@ def encode_answer(
         for part in records:
             checksum = crc32(part, checksum)
     else:
-        checksum = google_crc32c.value(columns)
-        for part in records:
-            # The checksum takes arrays and bytes, and no views.
-            checksum = google_crc32c.extend(checksum, np.frombuffer(part, np.uint8))
+        checksum = _crc32c(columns, records)
     flags = FLAG_CRC32 if with_crc32 else 0
     return _answer(columns, flags, checksum, first_queue_offset, sizes)
+
+
+class AnswerPart(NamedTuple):
+    """What one of several answer frames has; as the arguments of `encode_answer`."""
+
+    sizes: Ints
+    tag_hashes: Sequence[int]
+    records: Sequence[bytes | memoryview]
+    first_queue_offset: int
+
+
+def encode_answers(parts: Sequence[AnswerPart]) -> list[bytes]:
+    """What `encode_answer` gives for each of `parts`: arrays are handled for all of them at once,
+    which costs more than what they say while frames are small."""
+    if len(parts) < _TOGETHER_MIN:
+        return [encode_answer(*part) for part in parts]
+    counts = [len(part.sizes) for part in parts]
+    sizes = np.concatenate([part.sizes for part in parts])
+    totals = np.add.reduceat(sizes, [0, *accumulate(counts[:-1])]).tolist()
+    encoded_sizes = sizes.astype(">u4").tobytes()
+    hashes = array("q")
+    for part in parts:
+        hashes.extend(part.tag_hashes)
+    if sys.byteorder == "little":
+        hashes.byteswap()
+    encoded_hashes = hashes.tobytes()
+    found: list[bytes] = []
+    at = 0
+    for (_, _, records, first), count, total in zip(parts, counts, totals, strict=True):
+        end = at + count
+        columns = encoded_sizes[4 * at : 4 * end] + encoded_hashes[8 * at : 8 * end]
+        found.append(_headed(columns, 0, _crc32c(columns, records), count, first, total))
+        at = end
+    return found
 
 
 def encode_answer_unseen(
@@ -277,13 +314,24 @@ def encode_answer_unseen(
     return _answer(columns, FLAG_CRC32, checksum, first_queue_offset, sizes)
 
 
+def _crc32c(columns: bytes, records: Sequence[bytes | memoryview]) -> int:
+    checksum: int = google_crc32c.value(columns)
+    for part in records:
+        # The checksum takes arrays and bytes, and no views.
+        checksum = google_crc32c.extend(checksum, np.frombuffer(part, np.uint8))
+    return checksum
+
+
 def _columns(sizes: Ints, tag_hashes: Sequence[int]) -> bytes:
     return sizes.astype(">u4").tobytes() + np.asarray(tag_hashes, ">i8").tobytes()
 
 
 def _answer(columns: bytes, flags: int, checksum: int, first: int, sizes: Ints) -> bytes:
+    return _headed(columns, flags, checksum, len(sizes), first, int(sizes.sum()))
+
+
+def _headed(columns: bytes, flags: int, checksum: int, count: int, first: int, total: int) -> bytes:
     flags |= FLAG_ANSWER | FLAG_TAG_HASHES
-    count, total = len(sizes), int(sizes.sum())
     return HEADER.pack(MAGIC, VERSION, flags, 0, count, checksum, first, total) + columns
 
 

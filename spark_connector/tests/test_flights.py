@@ -1,57 +1,55 @@
-"""The parts of the demo that need neither a node nor Spark."""
+"""The parts of the demo that need neither a node nor Spark: what it compares with, and how."""
 
-import io
 import json
 import os
 import stat
+from collections import Counter, defaultdict
+from datetime import datetime
 from pathlib import Path
 
+import flights
+import pyarrow as pa
 import pytest
-from flights.__main__ import main
-from flights.dataset import Delays, Group, delays_of, envelopes, load_flights
-from flights.java import JavaMissing, java_version, require_java
-from flights.page import report
-from flights.progress import Progress
+from flights import Count, Counts, counted, joined_rows, load_airports, load_flights, main
 
 
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [
-        ('openjdk version "17.0.15" 2025-04-15', 17),
-        ('openjdk version "21" 2023-09-19', 21),
-        ('java version "1.8.0_402"', 8),
-        ("command not found", None),
-    ],
-)
-def test_java_versions(text: str, version: int | None) -> None:
-    assert java_version(text) == version
+@pytest.fixture(scope="module")
+def sample() -> pa.Table:
+    return load_flights(2_000)
 
 
-def fake_java(folder: Path, version: str) -> None:
+def fake_java(folder: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A JAVA_HOME whose java prints `version` as the real one does: on stderr."""
     (folder / "bin").mkdir()
     program = folder / "bin" / "java"
     program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("JAVA_HOME", str(folder))
 
 
 def test_a_new_enough_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_java(tmp_path, "17.0.1")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert require_java() == 'openjdk version "17.0.1"'
+    fake_java(tmp_path, "17.0.1", monkeypatch)
+    assert flights.require_java() == 'openjdk version "17.0.1"'
 
 
-def test_an_old_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_java(tmp_path, "11.0.2")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(JavaMissing, match=r"is Java 11\. Spark needs Java 17 or newer"):
-        require_java()
+@pytest.mark.parametrize("version", ["11.0.2", "1.8.0_402", "none"])
+def test_an_old_java_is_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    version: str,
+) -> None:
+    fake_java(tmp_path, version, monkeypatch)
+    assert main([]) == 2
+    assert (
+        f'is too old: openjdk version "{version}". Spark needs Java 17' in capsys.readouterr().err
+    )
 
 
 def test_a_wrong_java_home_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(JavaMissing, match="does not run"):
-        require_java()
+    with pytest.raises(flights.Missing, match="does not run"):
+        flights.require_java()
 
 
 def test_without_java_nothing_else_is_done(
@@ -65,106 +63,86 @@ def test_without_java_nothing_else_is_done(
     assert "No Java was found. Spark needs Java 17 or newer" in printed.err
 
 
+def test_a_missing_data_set_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    fake_java(tmp_path, "17.0.1", monkeypatch)
+    monkeypatch.setattr(flights, "PACKAGE", f"missing_{os.getpid()}")
+    assert main([]) == 2
+    assert "is not installed: pip install" in capsys.readouterr().err
+
+
 def test_the_year_is_complete() -> None:
-    flights = load_flights()
-    expected = delays_of(flights)
-    assert len(flights) == 336_776
-    assert sum(delays.flights for delays in expected.values()) == 336_776
-    assert sum(delays.departed for delays in expected.values()) == 336_776 - 8_255  # cancelled
-    assert len({group.carrier for group in expected}) == 16
+    counts = counted(load_flights(), "carrier", "month")
+    assert sum(count.flights for count in counts.values()) == 336_776
+    assert sum(count.departed for count in counts.values()) == 336_776 - 8_255  # cancelled
+    assert len({carrier for carrier, _ in counts}) == 16
 
 
-def test_a_sample_is_spread_over_the_year() -> None:
-    flights = load_flights(1_200)
-    assert len(flights) == 1_200
-    assert {group.month for group in delays_of(flights)} == set(range(1, 13))
+def test_counts_are_those_of_a_plain_loop(sample: pa.Table) -> None:
+    """The groups that the streams are compared with, counted once without a grouping library."""
+    months: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0, 0])
+    weeks: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for flight in sample.to_pylist():
+        moment = int(datetime.fromisoformat(flight["time_hour"]).timestamp()) * 1_000
+        week = moment // flights.WEEK_MS * flights.WEEK_MS
+        for count in months[flight["carrier"], flight["month"]], weeks[flight["origin"], week]:
+            count[0] += 1
+            count[1] += flight["dep_delay"] is not None
+            count[2] += flight["dep_delay"] or 0
+    assert {month for _, month in months} == set(range(1, 13)), "it is spread over the year"
+    assert counted(sample, "carrier", "month") == {k: Count(*v) for k, v in months.items()}
+    assert counted(flights.with_weeks(sample), "origin", "week") == {
+        k: Count(*v) for k, v in weeks.items()
+    }
 
 
-def test_the_direct_result_is_that_of_a_plain_loop() -> None:
-    """The grouping that everything is compared with, done once without any grouping library."""
-    flights = load_flights(3_000)
-    counted: dict[Group, Delays] = {}
-    for flight in flights.to_pylist():
-        group = Group(flight["carrier"], flight["month"])
-        before = counted.get(group, Delays(0, 0, 0))
-        delay = flight["dep_delay"]
-        counted[group] = Delays(
-            before.flights + 1,
-            before.departed + (delay is not None),
-            before.delay_minutes + (delay or 0),
-        )
-    assert delays_of(flights) == counted
+def test_the_join_is_that_of_a_plain_loop(sample: pa.Table) -> None:
+    airports = {row["dest"]: row for row in load_airports().to_pylist()}
+    expected = Counter(
+        tuple({**flight, **airports.get(flight["dest"], {})}.get(name) for name in flights.JOINED)
+        for flight in sample.to_pylist()
+    )
+    assert joined_rows(sample) == expected
+    assert any(row[5] is None for row in expected), "San Juan is not in the table"
 
 
 def test_a_flight_becomes_a_message() -> None:
-    first = json.loads(next(envelopes(load_flights())))
+    messages = list(map(json.loads, flights.envelopes(load_flights(20_000))))
+    first = messages[0]
     assert (first["tag"], first["keys"], first["sharding_key"]) == ("EWR", ["N14228"], "UA")
     assert first["body"]["dep_delay"] == 2
     assert set(first) == {"body", "content_type", "tag", "keys", "sharding_key"}
-
-
-def test_a_flight_without_an_aircraft_has_no_keys() -> None:
-    messages = map(json.loads, envelopes(load_flights()))
     unknown = next(message for message in messages if message["body"]["tailnum"] is None)
     assert "keys" not in unknown
     assert unknown["body"]["dep_delay"] is None
 
 
-UA_JANUARY = Group("UA", 1)
+def without_one(counts: Counts) -> Counts:
+    return dict(list(counts.items())[1:])
 
 
-def test_a_difference_of_one_minute_is_seen() -> None:
-    streamed = {UA_JANUARY: Delays(3, 2, 10)}
-    direct = {UA_JANUARY: Delays(3, 2, 11)}
-    assert report.differences(streamed, streamed) == 0
-    assert report.differences(streamed, direct) == 1
-    lines = list(report.lines(streamed, direct))
-    assert lines[-1].split() == ["UA", "1", "3", "3", "5.000", "5.500", "<-", "differs"]
+def test_what_differs_is_told(sample: pa.Table, capsys: pytest.CaptureFixture[str]) -> None:
+    months = counted(sample, "carrier", "month")
+    weeks = counted(flights.with_weeks(sample), "origin", "week")
+    joined = joined_rows(sample)
+    assert flights.tell(sample, months, weeks, joined) == 0
+    printed = capsys.readouterr().out
+    assert "lines are equal: 2,000 flights in counts, minutes and means." in printed
+    assert "All 2,000 joined rows are there once" in printed
+    assert "differs" not in printed
 
+    one = next(iter(months))
+    later = {**months, one: months[one]._replace(minutes=months[one].minutes + 1)}
+    for wrong in (later, without_one(months), {**months, ("XX", 1): Count(1, 1, 1)}):
+        assert flights.tell(sample, wrong, weeks, joined) == 1
+        printed = capsys.readouterr().out
+        assert "1 lines differ." in printed
+        assert printed.count("<- differs") == 1
+    assert flights.tell(sample, months, without_one(weeks), joined) == 1
+    assert "1 windows differ." in capsys.readouterr().out
 
-@pytest.mark.parametrize(("left", "right"), [(1, 0), (0, 1)])
-def test_a_missing_line_is_a_difference(left: int, right: int) -> None:
-    tables = [{UA_JANUARY: Delays(3, 0, 0)}] * left, [{UA_JANUARY: Delays(3, 0, 0)}] * right
-    streamed, direct = (table[0] if table else {} for table in tables)
-    assert report.differences(streamed, direct) == 1
-    assert "differs" in list(report.lines(streamed, direct))[-1]
-
-
-def test_a_carrier_that_never_departed_has_no_mean() -> None:
-    table = {UA_JANUARY: Delays(3, 0, 0)}
-    assert list(report.lines(table, table))[-1].split() == ["UA", "1", "3", "3", "-", "-"]
-
-
-def test_progress_is_sparse_where_there_is_no_terminal() -> None:
-    out = io.StringIO()
-    with Progress("send", 1_000, "messages", out) as progress:
-        for _ in range(100):
-            progress.advance(10)
-    lines = out.getvalue().splitlines()
-    assert lines[:4] == [
-        "send ...",
-        "send: 250 of 1,000 messages",
-        "send: 500 of 1,000 messages",
-        "send: 750 of 1,000 messages",
-    ]
-    assert len(lines) == 5
-    assert lines[4].startswith("send: 1,000 messages in 0.")
-
-
-def test_progress_is_a_bar_on_a_terminal() -> None:
-    out = io.StringIO()
-    out.isatty = lambda: True  # type: ignore[method-assign]
-    with Progress("send", 200, "messages", out) as progress:
-        progress.advance(100)
-    assert "[###############               ]  50% 100 messages" in out.getvalue()
-    assert out.getvalue().endswith("\n")
-
-
-def test_a_folder_without_the_data_set_is_no_traceback(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    fake_java(tmp_path, "17.0.1")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    monkeypatch.setattr("flights.dataset.PACKAGE", f"missing_{os.getpid()}")
-    assert main([]) == 2
-    assert "is not installed: pip install" in capsys.readouterr().err
+    row = next(iter(joined))
+    for changed, wrong_rows in ((+1, 1), (-1, 1)):
+        assert flights.tell(sample, months, weeks, joined + Counter({row: changed})) == 1
+        assert f"{wrong_rows} rows of the join differ." in capsys.readouterr().out

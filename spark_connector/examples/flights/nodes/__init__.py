@@ -1,1 +1,0 @@
-"""The node of the demo: started, asked, killed."""

@@ -1,1 +1,0 @@
-"""Streams of Spark over the flights: counts, windows, the join."""

@@ -11,6 +11,7 @@ import logging
 import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from gettext import NullTranslations
+from html import escape
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qs, quote, unquote, urlencode
@@ -37,10 +38,10 @@ from app.web.serving.families import Family, View
 from app.web.serving.headers import SecurityHeaders
 from app.web.serving.live import MEDIA_TYPE, LiveStreams
 from app.web.serving.namespaces import NAMESPACE, PATH, InNamespace
-from app.web.serving.page import Moved, Page, Shown
+from app.web.serving.page import Moved, Page, Shown, session_name_of
 from app.web.serving.preferences import LANGUAGE_COOKIE, theme_of
-from app.web.serving.same_origin import is_ours
-from app.web.serving.sessions import COOKIE, Sessions
+from app.web.serving.same_origin import is_from_elsewhere, is_ours
+from app.web.serving.sessions import Sessions
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -48,6 +49,9 @@ NOTICE_COOKIE: Final = "curlew_notice"
 _NOTICE_SECONDS: Final = 60
 _NOTICE_CHARS_MAX: Final = 500
 SIGN_IN: Final = "sign-in"
+_BY_ITSELF: Final = '<!doctype html><meta http-equiv="refresh" content="0;url={}">'
+"""Whoever follows a link from elsewhere shows no cookie, also on a redirect; with the next address,
+which this page asks for by itself, the cookie comes."""
 
 
 class Site:
@@ -119,7 +123,7 @@ class Site:
         """The request as handlers see it."""
         chosen = request.query_params.get("lang") or request.cookies.get(LANGUAGE_COOKIE)
         language = language_of(chosen, request.headers.get("accept-language", ""))
-        session = self.sessions.find(request.cookies.get(COOKIE))
+        session = self.sessions.find(session_name_of(request))
         namespace = request.scope.get(NAMESPACE, "")
         key = None if session is None else session.key
         api = Api(self._api, request.scope, key, namespace)
@@ -149,7 +153,7 @@ class Site:
             return Response(status_code=HTTPStatus.SERVICE_UNAVAILABLE)
 
         async def look() -> str:
-            if self.sessions.find(page.request.cookies.get(COOKIE)) is not page.session:
+            if self.sessions.find(page.session_name) is not page.session:
                 raise Refused(HTTPStatus.UNAUTHORIZED, {})  # signed out meanwhile
             page.api.calls.clear()
             shown = await view.handler(page)
@@ -208,14 +212,17 @@ class Site:
         return self._render(page, family, Shown("frame/refused.html", values, error.status))
 
     def _to_sign_in(self, page: Page) -> Response:
-        self.sessions.end(page.request.cookies.get(COOKIE))
+        self.sessions.end(page.session_name)
         asked: dict[str, str] = {}
         if page.request.method == "GET" and page.way:
             asked["next"] = page.way
-        if page.request.cookies.get(COOKIE):
+        if page.session_name:
             asked["why"] = "ended"
         query = f"?{urlencode(asked)}" if asked else ""
-        return page.redirect(f"{page.site}/{SIGN_IN}{query}")
+        way = f"{page.site}/{SIGN_IN}{query}"
+        if page.session_name is None and is_from_elsewhere(page.request.headers):
+            return HTMLResponse(_BY_ITSELF.format(escape(way)))
+        return page.redirect(way)
 
     async def _no_page(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

@@ -5,8 +5,13 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
 
 from tests.support.clients.browser import watched_page
+from tests.support.clients.serving import served
 from tests.support.nodes.node import RunningNode, run_node
 
 pytestmark = pytest.mark.browser
@@ -71,3 +76,25 @@ def test_keys_are_made_shown_once_and_revoked(page: Page, node: RunningNode) -> 
 
     page.goto(f"{node.url}/ui/audit?resource=policy:frozen")
     expect(page.locator("main tbody tr").filter(has_text="frozen").first).to_be_visible()
+
+
+def test_a_link_on_a_page_of_somebody_else_needs_no_second_sign_in(
+    page: Page, node: RunningNode
+) -> None:
+    admin = (node.data_dir.parent / "admin.key").read_text().strip()
+    page.goto(f"{node.url}/ui/policies")
+    page.get_by_label("API key").fill(admin)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", name="Policies")).to_be_visible()
+    (cookie,) = [each for each in page.context.cookies() if each["name"] == "curlew_session"]
+    assert (cookie["sameSite"], cookie["httpOnly"]) == ("Strict", True)
+
+    async def linking(_: Request) -> Response:
+        link = f'<a href="{node.url}/ui/principals?prefix=ad">all</a>'
+        return HTMLResponse(f"<!doctype html><title>Elsewhere</title>{link}")
+
+    with served(Starlette(routes=[Route("/", linking)])) as origin:
+        page.goto(origin.replace("127.0.0.1", "localhost"))
+        page.get_by_role("link", name="all").click()
+        expect(page.get_by_role("heading", name="Principals")).to_be_visible()
+        assert page.url == f"{node.url}/ui/principals?prefix=ad"

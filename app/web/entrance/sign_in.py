@@ -11,7 +11,7 @@ from app.web.serving.api import Refused
 from app.web.serving.families import Family
 from app.web.serving.page import Outcome, Page
 from app.web.serving.preferences import KEPT_S, LANGUAGE_COOKIE, THEME_COOKIE, THEMES
-from app.web.serving.sessions import COOKIE
+from app.web.serving.sessions import COOKIE, COOKIE_UNDER_TLS
 
 family: Final = Family("entrance", is_for_anybody=True)
 
@@ -22,7 +22,9 @@ _WAY_BACK: Final = re.compile(r"[A-Za-z0-9._~%:+-][A-Za-z0-9._~%:/?&=+,@-]*|")
 
 @family.page("/sign-in")
 async def sign_in_form(page: Page) -> Outcome:
-    """Where a stranger comes to on a node that asks for a key."""
+    """Where a stranger comes to on a node that asks for a key; who is none goes back."""
+    if page.session is not None and page.query("next"):
+        return page.redirect(f"./{_way_back(page.query('next'))}")
     return _form(page, None)
 
 
@@ -39,7 +41,7 @@ async def sign_in(page: Page) -> Outcome:
         return _form(page, error.problem, status=error.status)
     response = page.redirect(f"./{_way_back(page.form.get('next', ''))}")
     if principal is not None:
-        page.sessions.end(page.request.cookies.get(COOKIE))
+        page.sessions.end(page.session_name)
         _keep(page, response, page.sessions.begin(key.encode(), principal))
     return response
 
@@ -47,9 +49,11 @@ async def sign_in(page: Page) -> Outcome:
 @family.act("/sign-out")
 async def sign_out(page: Page) -> Outcome:
     """End the session of this browser."""
-    page.sessions.end(page.request.cookies.get(COOKIE))
+    page.sessions.end(page.session_name)
     response = page.redirect("./sign-in?why=out")
-    response.delete_cookie(COOKIE, path=None, httponly=True, samesite="lax")  # type: ignore[arg-type]
+    if COOKIE_UNDER_TLS in page.request.cookies:
+        response.delete_cookie(COOKIE_UNDER_TLS, secure=True, httponly=True, samesite="strict")
+    response.delete_cookie(COOKIE, path=None, httponly=True, samesite="strict")  # type: ignore[arg-type]
     return response
 
 
@@ -93,13 +97,15 @@ def _way_back(given: str) -> str:
 
 
 def _keep(page: Page, response: Response, name: str) -> None:
-    """For the pages only: without a path the cookie is for what is beside the sign-in, whatever
-    the prefix of a proxy is."""
+    """Under TLS for this host alone. Else, as browsers take no such cookie without TLS, for the
+    pages: without a path it is for what is beside the sign-in, whatever the prefix of a proxy is.
+    """
+    secure = page.is_encrypted
     response.set_cookie(
-        COOKIE,
+        COOKIE_UNDER_TLS if secure else COOKIE,
         name,
-        path=None,
+        path="/" if secure else None,
         httponly=True,
-        samesite="lax",
-        secure=page.is_encrypted,
+        samesite="strict",
+        secure=secure,
     )

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from app.web.serving.api import Api, Document, Refused, address
-from app.web.serving.sessions import Session, Sessions
+from app.web.serving.sessions import Session, Sessions, session_name
 
 PAGE_SIZE: Final = 50
 _PREFIX: Final = re.compile(r"(/[A-Za-z0-9._~-]+)*")
@@ -161,6 +161,11 @@ class Page:
         return f"{within}{self.path}".lstrip("/") + (f"?{query}" if query else "")
 
     @property
+    def session_name(self) -> str | None:
+        """What the browser shows as its session, whether or not there is one of that name."""
+        return session_name_of(self.request)
+
+    @property
     def is_encrypted(self) -> bool:
         """Whether the browser speaks TLS, also when a proxy does so for this node."""
         origin = self.request.headers.get("origin", "")
@@ -178,3 +183,8 @@ class Page:
     def token(self) -> str:
         """Tells a form that is sent twice from two forms; new for each page."""
         return secrets.token_hex(16)
+
+
+def session_name_of(request: Request) -> str | None:
+    """What the browser of a request shows as its session."""
+    return session_name(request.cookies, is_encrypted=request.url.scheme == "https")

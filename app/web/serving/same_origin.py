@@ -14,6 +14,12 @@ _OURS: Final = frozenset({"same-origin", "none"})
 _HOSTS: Final = ("host", "x-forwarded-host")
 
 
+def is_from_elsewhere(headers: Mapping[str, str]) -> bool:
+    """Whether a link on a page of somebody else was followed: a browser then shows no cookie."""
+    site, mode = headers.get("sec-fetch-site"), headers.get("sec-fetch-mode")
+    return site not in {None, *_OURS} and mode == "navigate"
+
+
 def is_ours(headers: Mapping[str, str]) -> bool:
     """`headers` have lower-case names."""
     site = headers.get("sec-fetch-site")

@@ -7,6 +7,7 @@ next call. Event loop only.
 """
 
 import secrets
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Final, NamedTuple
 
@@ -14,7 +15,15 @@ from app.domain.clock import Clock
 from app.domain.limits import UI_SESSION_S, UI_SESSIONS_MAX, UI_SESSIONS_OF_A_PRINCIPAL_MAX
 
 COOKIE: Final = "curlew_session"
+COOKIE_UNDER_TLS: Final = f"__Host-{COOKIE}"
+"""Browsers take it from this host alone, over TLS: nobody beside or before it can plant one."""
 _NAME_BYTES: Final = 32
+
+
+def session_name(cookies: Mapping[str, str], *, is_encrypted: bool) -> str | None:
+    """What a browser shows. Over TLS only a cookie that nobody else can have planted counts."""
+    found = cookies.get(COOKIE_UNDER_TLS)
+    return found if found is not None or is_encrypted else cookies.get(COOKIE)
 
 
 class Session(NamedTuple):

@@ -14,11 +14,13 @@ import pytest
 from app.api.http.request_context import Receive, Scope, Send
 from app.web import LiveStreams, build_web
 from app.web.serving.headers import CONTENT_SECURITY_POLICY
-from app.web.serving.sessions import COOKIE
+from app.web.serving.sessions import COOKIE, COOKIE_UNDER_TLS
 from tests.support.nodes.closed import ClosedNode, closed_node, key_of
 from tests.support.stores.clock import FakeClock
 
 BASE: Final = "http://localhost:8710"
+FROM_ELSEWHERE: Final = (("site", "cross-site"), ("mode", "navigate"), ("dest", "document"))
+"""What a browser says of a link on a page of somebody else."""
 Use = Callable[[httpx.AsyncClient, ClosedNode], Awaitable[None]]
 
 
@@ -118,7 +120,8 @@ def test_a_stranger_is_led_to_the_sign_in_and_back() -> None:
         assert (answer.status_code, answer.headers["location"]) == (303, "./topics?prefix=al")
         cookie = answer.headers["set-cookie"]
         assert "httponly" in cookie.lower()
-        assert "samesite=lax" in cookie.lower()
+        assert cookie.startswith(f"{COOKIE}=")
+        assert "samesite=strict" in cookie.lower()
         assert "path=" not in cookie.lower()
         page = await client.get("/ui/topics?prefix=al")
         assert "alpha-in" in page.text
@@ -135,7 +138,57 @@ def test_under_tls_the_cookie_is_for_tls_only() -> None:
         through_proxy = await client.post(
             "/ui/sign-in", data={"key": key}, headers={"Origin": "https://localhost:8710"}
         )
-        assert "secure" in through_proxy.headers["set-cookie"].lower()
+        cookie = through_proxy.headers["set-cookie"]
+        assert cookie.startswith(f"{COOKIE_UNDER_TLS}=")
+        said = {each.strip().lower() for each in cookie.split(";")[1:]}
+        assert said == {"secure", "httponly", "path=/", "samesite=strict"}  # and no domain
+
+    with_pages(use, is_closed=True)
+
+
+def test_under_tls_a_cookie_that_could_have_been_planted_is_none() -> None:
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        tls = f"https://{BASE.partition('//')[2]}"
+        await sign_in(client, "viewer")
+        name = client.cookies[COOKIE]
+        client.cookies.clear()
+        assert (await client.get("/ui/topics", headers=_cookie(COOKIE, name))).status_code == 200
+        planted = await client.get(f"{tls}/ui/topics", headers=_cookie(COOKIE, name))
+        assert planted.status_code == 303
+        own = await client.get(f"{tls}/ui/topics", headers=_cookie(COOKIE_UNDER_TLS, name))
+        assert own.status_code == 200
+        # A proxy that has the TLS and is not known as one: the better of two counts.
+        both = {"cookie": f"{COOKIE}=planted; {COOKIE_UNDER_TLS}={name}"}
+        assert (await client.get("/ui/topics", headers=both)).status_code == 200
+        out = await client.post(f"{tls}/ui/sign-out", headers=_cookie(COOKIE_UNDER_TLS, name))
+        assert f'{COOKIE_UNDER_TLS}=""' in str(out.headers.get_list("set-cookie"))
+        gone = await client.get(f"{tls}/ui/topics", headers=_cookie(COOKIE_UNDER_TLS, name))
+        assert gone.status_code == 303
+
+    with_pages(use, is_closed=True)
+
+
+def _cookie(name: str, value: str) -> dict[str, str]:
+    return {"cookie": f"{name}={value}"}
+
+
+def test_a_link_from_elsewhere_comes_to_its_page_without_another_sign_in() -> None:
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        elsewhere = {f"sec-fetch-{name}": value for name, value in FROM_ELSEWHERE}
+        answer = await client.get("/ui/topics?prefix=al&page_size=5", headers=elsewhere)
+        assert answer.status_code == 200
+        assert "alpha-in" not in answer.text
+        [way] = re.findall('content="0;url=([^"]*)"', answer.text)
+        await sign_in(client, "viewer")
+        form = await client.get(urljoin(f"{BASE}/ui/topics", html.unescape(way)))
+        assert form.status_code == 303
+        back = urljoin(str(form.url), form.headers["location"])
+        assert back == f"{BASE}/ui/topics?prefix=al&page_size=5"
+        assert "alpha-in" in (await client.get(back)).text
+        # Who has no session gives a key there, and who signs in anew is asked for one.
+        assert (await client.get("/ui/sign-in")).status_code == 200
+        client.cookies.clear()
+        assert (await client.get("/ui/sign-in?next=topics")).status_code == 200
 
     with_pages(use, is_closed=True)
 

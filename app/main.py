@@ -77,6 +77,8 @@ def create_app(
         gateway.logs_access = config.access_log
 
     node.running.listen(follow)
+    if relay is not None:
+        relay.serve_own(gateway)
     return gateway
 
 

@@ -77,8 +77,10 @@ from app.api.naming.request_namespace import (
 from app.api.operations.operation import Operation
 from app.api.quotas.failures import BEGINNING_SECONDS_MAX, Failures
 from app.api.quotas.quotas import OverQuota, Quotas
+from app.api.relay.calls import RAW_QUERY
 from app.api.relay.envelope import RELAYED, Envelope
-from app.api.relay.relay import RAW_QUERY, Relay
+from app.api.relay.over_shards import OverShards
+from app.api.relay.relay import Relay
 from app.api.telemetry.access_log import log_access
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.domain.access.audit import AuditLog, Denial
@@ -136,6 +138,7 @@ class Gateway:
         self._namespaces = namespaces
         self._send_failed = send_failed
         self._relay = relay
+        self._over_shards = None if relay is None else OverShards(relay)
         self._rights = rights
         self._audit = audit
         self._router = router
@@ -214,6 +217,10 @@ class Gateway:
             if operation.names[0] == "topic" and relay.places.topic(stored[0]) is None:
                 await in_task()
                 await relay.learn_of(operation, stored)
+            if operation.across is not None and self._over_shards is not None:
+                await in_task()
+                if await self._over_shards.answered(exchange, operation):
+                    return
             aimed = relay.aimed_at(exchange, operation, stored)
             if aimed is not HERE:
                 await in_task()

@@ -9,12 +9,10 @@ body is read, given to `body`, and given back to whoever reads it next, the hand
 there. Both are given the request, the names of its path as they are stored, and `Places`. They
 answer the name of a shard, or `HERE`. What is not valid they leave to the handler: `HERE`.
 
-An operation that spans shards (a batch, a settle of many handles, a listing) has no aim for all of
-it: its handler, or a layer before it, splits it and makes one call for each shard:
-`Relay.call(exchange, shard, CallRequest(method, target, headers, body))`. It travels with the
-caller's principal, is decided on again there, and returns the whole answer, or raises
-`ShardUnavailable` (nothing was done) or `RelayInterrupted` (it is not known).
+An operation that is of several shards has no aim for all of it. It says as `across` how it is done
+over them, and `api.relay.over_shards` asks each shard for its part by `Relay.call`.
 
 - `aim`: the types. `places`: which shard has what.
 - `of_sends`, `of_names`: aims of operations.
+- `across`: what is of several shards; `merges`: one document of those of several shards.
 """

@@ -1,5 +1,5 @@
-"""Requests of the control plane that are aimed at another node's shard: carried there, behind
-authorization and before the handler."""
+"""Requests of the control plane that are aimed at another node's shard, which are carried there,
+and those of several shards: behind authorization and before the handler."""
 
 from fastapi import Request, Response
 from typing_extensions import override
@@ -9,6 +9,7 @@ from app.api.http.request_context import CONTEXT_KEY, RequestContext
 from app.api.http.request_context import Receive as AsgiReceive
 from app.api.http.request_context import Scope as AsgiScope
 from app.api.http.request_context import Send as AsgiSend
+from app.api.relay.over_shards import OverShards
 
 
 class _Answered(Response):
@@ -31,9 +32,11 @@ async def carried(request: Request) -> Response | None:
     names = tuple(request.path_params[name] for name in operation.names)
     if operation.method != "PUT":
         await relay.learn_of(operation, names)
-    if operation.aim is None:
+    if operation.aim is None and operation.across is None:
         return None
     context: RequestContext = request.scope[CONTEXT_KEY]
     await authorize(request)
+    if await OverShards(relay).answered(context, operation):
+        return _Answered()
     aimed = relay.aimed_at(context, operation, names)
     return _Answered() if await relay.carry(context, operation, names, aimed) else None

@@ -9,6 +9,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from typing_extensions import override
 
+from app.api.aims.across import Across
 from app.api.aims.aim import Aim
 from app.api.control.carried import carried
 from app.api.control.log_changes import audited
@@ -65,6 +66,7 @@ class OperationRouter(APIRouter):
         answers: Mapping[int, Answer] = _NO_ANSWERS,
         problems: tuple[int, ...] = (),
         aim: Aim | None = None,
+        across: Across | None = None,
     ) -> Callable[[_Handler], _Handler]:
         """Declare an `Operation` and route it to the decorated handler, whose name is its id.
 
@@ -87,6 +89,7 @@ class OperationRouter(APIRouter):
                 answers=answers,
                 problems=problems,
                 aim=aim,
+                across=across,
             )
             self.operations.append(operation)
             self._route(operation, handler, status)

@@ -501,6 +501,9 @@ class BrowseAnswer(Struct, frozen=True):
     scanned: int
     next_cursor: str | UnsetType = UNSET
     gaps: list[BrowseGapView] | UnsetType = UNSET
+    partial: Annotated[
+        list[str] | UnsetType, Meta(description="shards that did not answer; left out: none")
+    ] = UNSET
 
 
 class ReceiveAnswer(Struct, frozen=True):

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 from msgspec import Struct
 from pydantic import BaseModel
 
+from app.api.aims.across import Across
 from app.api.aims.aim import Aim
 from app.api.formats.media import JSON
 from app.api.naming.request_namespace import kinds_of_path, stored_path_names
@@ -123,6 +124,8 @@ class Operation:
     """A GET that changes something: no link and no redirect may lead a browser to it."""
     aim: Aim | None = None
     """The shard that it is for; None: it is done by the node that was asked."""
+    across: Across | None = None
+    """How it is done over all shards; None: it is of one."""
     is_direct: bool = False
     """Begins without a task, and asks for one (`in_task`) when it needs more than confirmations."""
 

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Final, NamedTuple
+from typing import Final
 
 from app.api.aims.aim import BODY, HERE, Aim, Asks, Names, Shard
 from app.api.aims.places import Metadata, Places
@@ -21,13 +21,23 @@ from app.api.dataplane.client_watch import ClientWatch
 from app.api.http.request_context import (
     REQUEST_ID,
     WHOLE_BODY,
+    AsgiApp,
     ClientGone,
     Headers,
     RequestContext,
     batch_too_large,
 )
 from app.api.operations.operation import Operation
-from app.api.relay.envelope import PREFIX, RELAYED, of_caller
+from app.api.relay.calls import (
+    HOP,
+    STAYS,
+    CallAnswer,
+    CallRequest,
+    call_own,
+    path_of,
+    query_of,
+)
+from app.api.relay.envelope import PREFIX, RELAYED, Envelope, of_caller
 from app.api.relay.peer_connection import Interrupted, PeerConnection
 from app.api.relay.peers import NotReached, Peers
 from app.domain.errors import CurlewError, NotLeader, RelayInterrupted, ShardUnavailable
@@ -35,36 +45,6 @@ from app.domain.limits import MIB, Limits
 
 WATCH_AFTER_S: Final = 0.05
 """A request that is answered earlier needs nobody who looks whether its client is still there."""
-RAW_QUERY: Final = "curlew.raw_query"
-"""In a scope, the query as it came, where something was taken out of it."""
-_HOP: Final = frozenset(
-    {
-        *(b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"upgrade"),
-        *(b"transfer-encoding", b"expect"),
-    }
-)
-"""Headers of one connection."""
-_STAYS: Final = _HOP | {b"authorization", b"cookie", REQUEST_ID, b"content-length"}
-"""What of a request is for the node that was asked only, or is written anew."""
-
-
-class CallRequest(NamedTuple):
-    """A request that this node makes of another, for a part of one that it was asked for."""
-
-    method: str
-    target: bytes
-    """Path and query, names as clients write them, with `namespace=` where there is one."""
-    headers: Headers
-    """Without lengths."""
-    body: bytes = b""
-
-
-class CallAnswer(NamedTuple):
-    """Its whole answer: a success, or a problem document."""
-
-    status: int
-    headers: Headers
-    body: bytes
 
 
 class Relay:
@@ -80,11 +60,26 @@ class Relay:
         """Without `peers` the node can reach no other: clients are told which one to ask."""
         self._metadata = metadata
         self._policy_version = policy_version
-        self._limits = limits
+        self.limits = limits
         self._peers = peers
         self.places = Places(metadata, self.is_up)
         self.relayed_count = 0
         self._learning: asyncio.Future[bool] | None = None
+        self._own: AsgiApp | None = None
+
+    def serve_own(self, app: AsgiApp) -> None:
+        """What answers for the shard of this node, when it is asked for a part of its own."""
+        self._own = app
+
+    def shards_from_here(self) -> list[str]:
+        """All shards, that of this node first."""
+        own = self._metadata.shard
+        return [own, *sorted(self._metadata.snapshot.shards.keys() - {own})]
+
+    def spans(self, exchange: RequestContext) -> bool:
+        """Whether a request that is of several shards is to be done in all of them."""
+        is_alone = RELAYED in exchange.scope or exchange.forward == b"no" or self._own is None
+        return self.places.are_several and not is_alone
 
     def is_up(self, shard: str) -> bool:
         """Whether the node that leads a shard answers, as far as is known."""
@@ -135,7 +130,7 @@ class Relay:
     async def _by_body(self, exchange: RequestContext, aim: Aim, names: Names) -> Shard:
         """Read the body, ask it, and give it back."""
         assert aim.body is not None
-        limits = self._limits
+        limits = self.limits
         limit = max(limits.batch_bytes_max, MIB)
         body = await exchange.read_body(limit, batch_too_large)
         exchange.scope[WHOLE_BODY] = body
@@ -241,9 +236,9 @@ class Relay:
         lines += [
             b"%b: %b" % (name, value)
             for name, value in scope["headers"]
-            if name not in _STAYS and not name.startswith(PREFIX)
+            if name not in STAYS and not name.startswith(PREFIX)
         ]
-        lines += [b"%b: %b" % each for each in self._envelope_of(exchange)]
+        lines += [b"%b: %b" % each for each in self._envelope_headers(exchange)]
         if body is not None:
             if body or b"content-length" in exchange.headers:
                 lines.append(b"content-length: %d" % len(body))
@@ -267,9 +262,12 @@ class Relay:
         if is_chunked:
             connection.write(b"0\r\n\r\n")
 
-    def _envelope_of(self, exchange: RequestContext) -> Headers:
+    def _envelope_of(self, exchange: RequestContext) -> Envelope:
         versions = self._metadata.snapshot.version, self._policy_version()
-        headers = of_caller(exchange.caller, versions, exchange.scope).headers()
+        return of_caller(exchange.caller, versions, exchange.scope)
+
+    def _envelope_headers(self, exchange: RequestContext) -> Headers:
+        headers = self._envelope_of(exchange).headers()
         headers.append((REQUEST_ID, exchange.request_id))
         return headers
 
@@ -281,12 +279,14 @@ class Relay:
         """Ask the node that leads a shard for a part of what `exchange` asks, in the name of its
         caller. Raises `ShardUnavailable` when nothing was done there, and `RelayInterrupted` when
         that is not known; with `sends` they have an outcome."""
+        if shard == self._metadata.shard and self._own is not None:
+            return await call_own(self._own, exchange, request, self._envelope_of(exchange))
         connection, url = await self._reach(exchange, shard)
         self.relayed_count += 1
         try:
             lines = [b"%b %b HTTP/1.1" % (request.method.encode(), request.target)]
             lines += [b"%b: %b" % each for each in request.headers]
-            lines += [b"%b: %b" % each for each in self._envelope_of(exchange)]
+            lines += [b"%b: %b" % each for each in self._envelope_headers(exchange)]
             lines += [b"host: cluster", b"content-length: %d" % len(request.body)]
             connection.write(b"\r\n".join(lines) + b"\r\n\r\n" + request.body)
             await connection.head()
@@ -302,9 +302,7 @@ class Relay:
 
 
 def _target(exchange: RequestContext) -> bytes:
-    scope = exchange.scope
-    path: bytes = scope.get("raw_path") or scope["path"].encode()
-    query: bytes = scope.get(RAW_QUERY, scope["query_string"])
+    path, query = path_of(exchange), query_of(exchange)
     return b"%b?%b" % (path, query) if query else path
 
 
@@ -319,7 +317,7 @@ async def _whole(connection: PeerConnection, exchange: RequestContext | None = N
 
 async def _answer(exchange: RequestContext, connection: PeerConnection) -> None:
     """Pass the answer on, as it is."""
-    headers = [each for each in connection.headers if each[0] not in _HOP]
+    headers = [each for each in connection.headers if each[0] not in HOP]
     if connection.is_complete:
         await exchange.pass_on(connection.status, headers, await connection.take())
         return

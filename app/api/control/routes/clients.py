@@ -8,6 +8,8 @@ from typing import Annotated, Final
 
 from fastapi import Query
 
+from app.api.aims import merges
+from app.api.aims.across import InOrder, Together
 from app.api.control.dependencies import Services, WithAccess, WithPageSize, WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.client_schemas import (
@@ -41,6 +43,7 @@ Prefix = Annotated[
     "GET /v1/groups/{group}/clients",
     "Who consumes in a group",
     needs={"group": Action.GET},
+    across=InOrder("clients"),
 )
 async def list_group_clients(
     group: str,
@@ -50,7 +53,7 @@ async def list_group_clients(
     prefix: Prefix = "",
     page_token: str | None = None,
 ) -> ConsumerList:
-    """Clients that received, streamed or sent heartbeats in the last ten minutes, at this node; at
+    """Clients that received, streamed or sent heartbeats in the last ten minutes; of each node at
     most 1,000. One that named no client id is a row for each address."""
     check_known_group(services.metadata, group)
     rows = services.broker.clients.consumers.rows(group)
@@ -66,6 +69,7 @@ async def list_group_clients(
     "GET /v1/topics/{topic}/producers",
     "Who produces to a topic",
     needs={"topic": Action.GET},
+    across=InOrder("clients"),
 )
 async def list_topic_producers(
     topic: str,
@@ -75,7 +79,7 @@ async def list_topic_producers(
     prefix: Prefix = "",
     page_token: str | None = None,
 ) -> ProducerList:
-    """Clients that sent in the last ten minutes, at this node; at most 1,000. One that named no
+    """Clients that sent in the last ten minutes; of each node at most 1,000. One that named no
     producer is a row for each address."""
     find_topic(services.metadata, topic)
     found = services.broker.clients.producers.rows(topic)
@@ -90,10 +94,11 @@ async def list_topic_producers(
     "GET /v1/clients/{client_id}",
     "What a client consumes and produces",
     needs={"cluster": Action.GET},
+    across=Together(merges.client),
 )
 async def get_client(client_id: str, services: WithServices, access: WithAccess) -> ClientDocument:
     """All groups and topics, of those that the caller may know of, in which it was seen in the last
-    ten minutes, at this node."""
+    ten minutes, at any node."""
     clients = services.broker.clients
     now_ms, node_id = _now(services)
     consumes = [

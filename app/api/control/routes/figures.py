@@ -5,6 +5,8 @@ from typing import Annotated, Final, NamedTuple
 
 from fastapi import Query
 
+from app.api.aims import merges
+from app.api.aims.across import Together
 from app.api.control.dependencies import Services, WithAccess, WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.names import TopicName
@@ -81,6 +83,7 @@ def _duration_ms(name: str, text: str) -> int:
     "GET /v1/topics/{topic}/stats",
     "How much a topic holds, and what goes through it",
     needs={"topic": Action.GET},
+    across=Together(merges.topic_statistics),
 )
 async def get_topic_stats(
     topic: str,
@@ -113,6 +116,7 @@ async def get_topic_stats(
     "GET /v1/groups/{group}/stats",
     "What a group is given, and what becomes of it",
     needs={"group": Action.GET},
+    across=Together(merges.group_statistics),
 )
 async def get_group_stats(
     group: str,

@@ -7,9 +7,11 @@ from typing import Annotated, Literal, Self
 
 from fastapi import Query, Request, Response
 
+from app.api.aims import merges
+from app.api.aims.across import Together
 from app.api.control.dependencies import WithAccess, WithServices
 from app.api.control.operation_router import OperationRouter
-from app.api.control.schemas.schemas import AnswerModel, TopicOffsets
+from app.api.control.schemas.schemas import AnswerModel, MergedModel, TopicOffsets
 from app.api.dataplane.client_watch import unless_gone
 from app.api.http.parameters import point_of, wait_s_of
 from app.api.large_documents import answer_of
@@ -52,7 +54,7 @@ class TopicStateDocument(AnswerModel):
         return cls(topic=topic.topic, generation=topic.generation, queues=queues)
 
 
-class TopicStateList(AnswerModel):
+class TopicStateList(MergedModel):
     """Where the topics stand, those that do not exist, and a token for exactly this state."""
 
     state: str
@@ -65,7 +67,7 @@ class TopicStateList(AnswerModel):
         return cls(state=found.state, topics=topics, missing=[*found.missing, *hidden])
 
 
-class OffsetsOfTopics(AnswerModel):
+class OffsetsOfTopics(MergedModel):
     """Where reading would start in every queue of the topics that exist."""
 
     topics: list[TopicOffsets]
@@ -81,6 +83,7 @@ Topics = Annotated[str, Query(description="topic names, parted by commas")]
     needs={"topic": Action.GET},
     answers={200: Answer(content=TopicStateList)},
     problems=(429,),
+    across=Together(merges.positions, waits=True),
 )
 async def get_positions(
     topics: Topics,
@@ -135,6 +138,7 @@ async def get_positions(
     "Offsets of all queues of several topics at a point",
     needs={"topic": Action.GET},
     answers={200: Answer(content=OffsetsOfTopics)},
+    across=Together(merges.offsets_of_topics),
 )
 async def get_offsets_of_topics(
     topics: Topics,

@@ -5,6 +5,7 @@ from typing import Annotated, Self
 from fastapi import Depends, Query, Response
 from pydantic import Field
 
+from app.api.aims.across import InOrder
 from app.api.aims.of_names import A_RECALL_HANDLE
 from app.api.bodies.delivery_times import due_of
 from app.api.control.dependencies import (
@@ -16,7 +17,7 @@ from app.api.control.dependencies import (
 )
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.change_documents import deleted, dry_run_answer
-from app.api.control.schemas.schemas import AnswerModel, DryRunMember, RequestModel
+from app.api.control.schemas.schemas import AnswerModel, DryRunMember, MergedModel, RequestModel
 from app.api.http.conditions import WithDryRun, is_dry_run
 from app.api.naming.request_namespace import current_namespace, stored
 from app.api.operations.operation import Action, Body
@@ -84,7 +85,7 @@ class ScheduledAnswer(DryRunMember, ScheduledDocument):
         return cls(**ScheduledDocument.of(waiting).model_dump(), dry_run=is_dry_run)
 
 
-class ScheduledList(AnswerModel):
+class ScheduledList(MergedModel):
     """Delayed messages by delivery time; `next_page_token` is null at the end.
 
     A page may be empty and not the last: `scanned` counts the waiting messages, of all topics, that
@@ -109,6 +110,7 @@ class ScheduledList(AnswerModel):
     "Delayed messages of a topic, by delivery time",
     needs={"topic": Action.PUB},
     instead={"topic": Action.SUB},
+    across=InOrder("messages"),
 )
 async def list_scheduled_messages(
     topic: str,

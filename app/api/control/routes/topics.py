@@ -4,7 +4,9 @@ from typing import Annotated, Final, Literal
 
 from fastapi import Depends, Query, Request, Response
 
-from app.api.aims.of_names import A_MESSAGE_ID
+from app.api.aims import merges
+from app.api.aims.across import Together
+from app.api.aims.of_names import A_MESSAGE_ID, A_QUEUE
 from app.api.control.dependencies import WithAccess, WithPageSize, WithServices, json_body
 from app.api.control.kept_to_rights import kept_to_rights
 from app.api.control.operation_router import OperationRouter
@@ -199,6 +201,7 @@ async def delete_topic(topic: str, services: WithServices, terms: WithTerms) -> 
     "Where a queue begins and ends",
     needs={"topic": Action.GET},
     answers={200: Answer(headers=_BOUNDS_HEADERS)},
+    aim=A_QUEUE,
 )
 async def head_queue(topic: str, queue: str, services: WithServices) -> Response:
     """In headers only: one request without a body tells whether there is something new."""
@@ -215,6 +218,7 @@ async def head_queue(topic: str, queue: str, services: WithServices) -> Response
     "GET /v1/topics/{topic}/offsets",
     "Offsets of all queues at a point",
     needs={"topic": Action.GET},
+    across=Together(merges.offsets),
 )
 async def get_topic_offsets(
     topic: str,

@@ -5,11 +5,12 @@ from typing import Annotated, Self
 
 from fastapi import Query, Request, Response
 
+from app.api.aims.across import InOrder
 from app.api.aims.of_names import A_TRANSACTION
 from app.api.control.dependencies import Services, WithAccess, WithPageSize, WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.names import ProducerGroupName
-from app.api.control.schemas.schemas import AnswerModel, DryRunMember
+from app.api.control.schemas.schemas import AnswerModel, DryRunMember, MergedModel
 from app.api.dataplane.client_watch import unless_gone
 from app.api.formats.rendering import view_of
 from app.api.formats.wire import CheckList, CheckView, encode
@@ -67,7 +68,7 @@ class DecisionDocument(DryRunMember, TransactionDocument):
     """A transaction after its decision; with `dry_run`, in the state that it would have."""
 
 
-class TransactionList(AnswerModel):
+class TransactionList(MergedModel):
     """A page of transactions, the oldest first; `next_page_token` is null on the last page."""
 
     transactions: list[TransactionDocument]
@@ -78,6 +79,7 @@ class TransactionList(AnswerModel):
     "GET /v1/transactions",
     "List transactions",
     needs={"transaction": Action.LIST},
+    across=InOrder("transactions"),
 )
 async def list_transactions(
     services: WithServices,

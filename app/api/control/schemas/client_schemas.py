@@ -5,7 +5,7 @@ from typing import Final, Literal, Self
 
 from pydantic import Field
 
-from app.api.control.schemas.schemas import AnswerModel
+from app.api.control.schemas.schemas import AnswerModel, MergedModel
 from app.broker.figures.clients import ClientRow
 
 _VERSION: Final = re.compile(r"[^\s/]+/([0-9A-Za-z.+_-]{1,32})")
@@ -64,7 +64,7 @@ class ConsumerList(AnswerModel):
 
     clients: list[ConsumerDocument] = Field(description="By name and kind")
     next_page_token: str | None = Field(description="Null on the last page", examples=[None])
-    partial: list[str] = Field(description="Nodes that did not answer", examples=[[]])
+    partial: list[str] = Field(description="Shards that did not answer", examples=[[]])
 
 
 class ProducerDocument(_ClientDocument):
@@ -102,7 +102,7 @@ class ProducerList(AnswerModel):
 
     clients: list[ProducerDocument] = Field(description="By name")
     next_page_token: str | None = Field(description="Null on the last page", examples=[None])
-    partial: list[str] = Field(description="Nodes that did not answer", examples=[[]])
+    partial: list[str] = Field(description="Shards that did not answer", examples=[[]])
 
 
 class GroupClientDocument(ConsumerDocument):
@@ -111,7 +111,7 @@ class GroupClientDocument(ConsumerDocument):
     group: str = Field(description="The group", examples=["billing"])
 
 
-class ClientDocument(AnswerModel):
+class ClientDocument(MergedModel):
     """One client: all that it consumes and produces."""
 
     client_id: str = Field(description="The client", examples=["worker-9"])

@@ -11,6 +11,7 @@ from app.api.control.schemas.schemas import (
     Count,
     DryRunBody,
     DryRunMember,
+    MergedModel,
     RequestModel,
 )
 from app.broker.groups.offset_admin import Committer, OffsetChange, ResetRequest, ResetResult
@@ -191,7 +192,7 @@ class SnapshotList(AnswerModel):
         )
 
 
-class AllGroupOffsets(AnswerModel):
+class AllGroupOffsets(MergedModel):
     """What a group has committed, in all topics."""
 
     group: str

@@ -68,6 +68,22 @@ class AnswerModel(BaseModel):
     )
 
 
+def _with_partial(schema: dict[str, Any]) -> None:
+    schema["properties"]["partial"] = {
+        "type": "array",
+        "items": {"type": "string"},
+        "title": "Partial",
+        "description": "Shards that did not answer, of which nothing is here; left out: none",
+        "examples": [["c"]],
+    }
+
+
+class MergedModel(AnswerModel):
+    """Parent of answers of all shards. `partial` is put in where one is missing, by who merges."""
+
+    model_config = ConfigDict(json_schema_extra=_with_partial)
+
+
 class DryRunBody(RequestModel):
     """Parent of bodies that can ask for a dry run, as the query can."""
 
@@ -183,7 +199,7 @@ class QueueStats(AnswerModel):
     depth: int
 
 
-class TopicStats(AnswerModel):
+class TopicStats(MergedModel):
     """How much a topic holds now."""
 
     topic: str
@@ -211,7 +227,7 @@ class QueueOffsetDocument(AnswerModel):
     offset: int
 
 
-class TopicOffsets(AnswerModel):
+class TopicOffsets(MergedModel):
     """Where reading would start in every queue of the topic."""
 
     topic: str
@@ -322,7 +338,7 @@ class GroupDocument(AnswerModel):
         )
 
 
-class GroupOffsets(AnswerModel):
+class GroupOffsets(MergedModel):
     """What a group has committed in a topic, for the queues where it has committed anything."""
 
     group: str

@@ -6,7 +6,7 @@ from typing import Final, Self
 
 from pydantic import Field
 
-from app.api.control.schemas.schemas import AnswerModel, TopicStats
+from app.api.control.schemas.schemas import AnswerModel, MergedModel, TopicStats
 from app.broker.figures.counters import LATENCY_BOUNDS_MS, Sums, TopicFigures
 from app.broker.figures.traffic_statistics import Series, Window
 
@@ -136,7 +136,7 @@ class GroupTopicStatistics(AnswerModel):
     )
 
 
-class GroupStatistics(_StatisticsDocument):
+class GroupStatistics(_StatisticsDocument, MergedModel):
     """What a group was given and what became of it, in all its topics or in one."""
 
     group: str = Field(description="The group", examples=["billing"])

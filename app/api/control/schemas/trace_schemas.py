@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field
 
-from app.api.control.schemas.schemas import AnswerModel
+from app.api.control.schemas.schemas import AnswerModel, MergedModel
 from app.api.operations.operation import Json
 from app.broker.tracing.message_trace import Sent, TraceEvent
 from app.broker.tracing.trace_search import FoundEvent
@@ -214,7 +214,7 @@ class FoundEventDocument(AnswerModel):
         return cls(**asdict(event) | {"kind": event.kind.name.lower()})
 
 
-class TraceList(AnswerModel):
+class TraceList(MergedModel):
     """A page of events, the oldest first. A page may be empty and go on: the work for one is
     bounded."""
 

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Final
 
+from app.api.aims.across import InOrder
 from app.api.aims.of_names import A_QUEUE
 from app.api.dataplane.browsing import BROWSE_PARAMETERS
 from app.api.dataplane.pulling import PULL_PARAMETERS
@@ -51,6 +52,7 @@ _read: Final = partial(Operation, needs={"topic": Action.SUB}, reads=True)
 
 BROWSE_MESSAGES: Final = _read(
     operation_id="browse_messages",
+    across=InOrder("messages", cursor="cursor", following="next_cursor"),
     route=f"GET {TOPIC_PATH}/messages",
     summary="Look through the messages of all queues",
     description=(

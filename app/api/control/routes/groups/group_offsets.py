@@ -6,6 +6,8 @@ from typing import Annotated, Final
 
 from fastapi import Depends, Query, Response
 
+from app.api.aims import merges
+from app.api.aims.across import Together
 from app.api.aims.of_names import POSITIONS
 from app.api.control.dependencies import WithAccess, WithServices, json_body
 from app.api.control.log_changes import WithBeginning
@@ -44,6 +46,7 @@ _RESETS: Final[dict[str, Json]] = {
     "GET /v1/groups/{group}/offsets",
     "Committed offsets of a group in all topics",
     needs={"group": Action.GET},
+    across=Together(merges.offsets_of_group),
 )
 async def list_group_offsets(
     group: str, services: WithServices, access: WithAccess
@@ -60,6 +63,7 @@ async def list_group_offsets(
     "GET /v1/groups/{group}/offsets/{topic}",
     "Committed offsets of a group in a topic",
     needs={"group": Action.GET, "topic": Action.GET},
+    across=Together(merges.offsets),
 )
 async def get_group_offsets(group: str, topic: str, services: WithServices) -> GroupOffsets:
     """Per queue, the offset below which everything is done for the group."""

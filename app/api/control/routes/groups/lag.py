@@ -6,12 +6,14 @@ from typing import Annotated, Self
 from fastapi import Query, Response
 from pydantic import Field
 
+from app.api.aims import merges
+from app.api.aims.across import Together
 from app.api.aims.of_names import A_MESSAGE_ID
 from app.api.control.dependencies import WithAccess, WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.group_documents import consumption_states
 from app.api.control.schemas.names import GroupName, TopicName
-from app.api.control.schemas.schemas import AnswerModel, ConsumptionDocument
+from app.api.control.schemas.schemas import AnswerModel, ConsumptionDocument, MergedModel
 from app.api.large_documents import answer_of
 from app.api.operations.operation import Action, Answer
 from app.broker.insight.delivery_status import DeliveryState, DeliveryStatus
@@ -62,7 +64,7 @@ class TopicLagDocument(AnswerModel):
         return cls(**fields)
 
 
-class GroupLagDocument(AnswerModel):
+class GroupLagDocument(MergedModel):
     """What is not done for a group.
 
     `ready` may hold messages that a filter will leave out: it is not known before they are looked
@@ -155,6 +157,7 @@ class DeliveryDocument(AnswerModel):
     "How far a consumer group is behind",
     needs={"group": Action.GET},
     answers={200: Answer(content=GroupLagDocument)},
+    across=Together(merges.lag),
 )
 async def get_lag(
     group: str,

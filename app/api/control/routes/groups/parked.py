@@ -4,10 +4,18 @@ from typing import Annotated, Self
 
 from fastapi import Depends
 
+from app.api.aims import merges
+from app.api.aims.across import Together
 from app.api.control.dependencies import WithAccess, WithServices, json_body
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.names import TopicName
-from app.api.control.schemas.schemas import AnswerModel, Count, DryRunMember, RequestModel
+from app.api.control.schemas.schemas import (
+    AnswerModel,
+    Count,
+    DryRunMember,
+    MergedModel,
+    RequestModel,
+)
 from app.api.http.conditions import WithDryRun, is_dry_run
 from app.api.operations.operation import Action, Body
 from app.broker.failures.blocked_keys import BlockedKey, Release
@@ -47,7 +55,7 @@ class ReleasedDocument(DryRunMember, ParkedDocument):
     """What was released, or would be."""
 
 
-class ParkedList(AnswerModel):
+class ParkedList(MergedModel):
     """All parked keys of a group."""
 
     parked: list[ParkedDocument]
@@ -69,6 +77,7 @@ assert RETRY_QUEUE_ID == 4_294_967_295, "the text above names it"
     "GET /v1/groups/{group}/parked",
     "Blocked keys of a group in order",
     needs={"group": Action.GET},
+    across=Together(merges.parked),
 )
 async def list_parked(group: str, services: WithServices, access: WithAccess) -> ParkedList:
     """Keys whose message was delivered as often as it may be, with `on_exhausted: park`."""

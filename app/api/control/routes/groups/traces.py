@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 from fastapi import Query
 
+from app.api.aims.across import InOrder
 from app.api.aims.of_names import A_MESSAGE_ID
 from app.api.control.dependencies import Services, WithAccess, WithServices, WithTraceSize
 from app.api.control.operation_router import OperationRouter
@@ -28,6 +29,7 @@ from app.broker.tracing.trace_search import TraceQuery
 from app.broker.tracing.traced_deliveries import deliveries_of
 from app.domain.access.actions import Kind as ResourceKind
 from app.domain.access.standing import Standing
+from app.domain.limits import DEFAULT_TRACE_PAGE_SIZE
 
 router = OperationRouter("messages")
 
@@ -90,6 +92,7 @@ async def get_trace(
     "GET /v1/topics/{topic}/trace",
     "Search the traces of a topic",
     needs={"topic": Action.GET},
+    across=InOrder("events", page_size=DEFAULT_TRACE_PAGE_SIZE),
 )
 async def search_topic_traces(
     topic: str,
@@ -121,6 +124,7 @@ async def search_topic_traces(
     "GET /v1/trace",
     "Search the traces of all topics",
     needs={"cluster": Action.GET},
+    across=InOrder("events", page_size=DEFAULT_TRACE_PAGE_SIZE),
 )
 async def search_traces(
     services: WithServices,

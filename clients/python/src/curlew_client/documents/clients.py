@@ -1,6 +1,6 @@
 """What the node says about who consumes and who produces."""
 
-from typing import Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 
 class ClientTopic(TypedDict):
@@ -55,6 +55,7 @@ class Client(TypedDict):
     client_id: str
     consumes: list[GroupClient]
     produces: list[Producer]
+    partial: NotRequired[list[str]]
 
 
 class ConsumerList(TypedDict):

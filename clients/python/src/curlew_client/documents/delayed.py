@@ -1,6 +1,6 @@
 """What the node says about delayed messages and schedules."""
 
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from curlew_client.documents.shared import Effect
 
@@ -108,6 +108,7 @@ class ScheduledList(TypedDict):
     messages: list[Scheduled]
     scanned: int
     next_page_token: str | None
+    partial: NotRequired[list[str]]
 
 
 class ScheduledAnswer(Scheduled):

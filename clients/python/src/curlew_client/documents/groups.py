@@ -181,6 +181,7 @@ class GroupLag(TypedDict):
     oldest_ms: int | None
     topics: list[TopicLag]
     subscriptions: list[TopicConsumption]
+    partial: NotRequired[list[str]]
 
 
 StrategyName = Literal[
@@ -302,6 +303,7 @@ class ParkedList(TypedDict):
     """All parked keys of a group."""
 
     parked: list[Parked]
+    partial: NotRequired[list[str]]
 
 
 class Released(Parked):

@@ -59,6 +59,7 @@ class BrowseAnswer(TypedDict):
     scanned: int
     next_cursor: NotRequired[str]
     gaps: NotRequired[list[BrowseGapView]]
+    partial: NotRequired[list[str]]
 
 
 class TraceProducer(TypedDict):
@@ -144,3 +145,4 @@ class TraceList(TypedDict):
     events: list[FoundEvent]
     scanned: int
     next_page_token: str | None
+    partial: NotRequired[list[str]]

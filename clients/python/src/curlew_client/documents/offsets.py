@@ -18,6 +18,7 @@ class AllGroupOffsets(TypedDict):
 
     group: str
     offsets: list[TopicQueueOffset]
+    partial: NotRequired[list[str]]
 
 
 class GroupOffsets(TypedDict):
@@ -27,6 +28,7 @@ class GroupOffsets(TypedDict):
     group: str
     topic: str
     offsets: list[QueueOffset]
+    partial: NotRequired[list[str]]
 
 
 ConsumptionEffectCode = Literal["ASSIGNMENTS_END", "LEASES_END", "PARKED_RETURN", "RETRIES_WAIT"]
@@ -49,6 +51,7 @@ class CommitAnswer(TypedDict):
     offsets: list[QueueOffset]
     dry_run: bool
     effects: list[ConsumptionEffect]
+    partial: NotRequired[list[str]]
 
 
 class CommitEntry(TypedDict):

@@ -1,6 +1,6 @@
 """What the node says about what went through."""
 
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 Counts = TypedDict(
     "Counts",
@@ -68,6 +68,7 @@ class GroupStatistics(TypedDict):
     series: Series
     group: str
     topics: list[GroupTopicStatistics]
+    partial: NotRequired[list[str]]
 
 
 class QueueStats(TypedDict):
@@ -103,6 +104,7 @@ class TopicStatistics(TypedDict):
     series: Series
     put_latency_ms: Latency
     failures: dict[str, int]
+    partial: NotRequired[list[str]]
 
 
 class NodeStatistics(TypedDict):

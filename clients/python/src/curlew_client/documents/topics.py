@@ -1,6 +1,6 @@
 """What the node says about topics."""
 
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from curlew_client.documents.shared import Effect
 
@@ -85,6 +85,7 @@ class TopicOffsets(TypedDict):
     topic: str
     at: str
     offsets: list[QueueOffset]
+    partial: NotRequired[list[str]]
 
 
 class OffsetsOfTopics(TypedDict):
@@ -92,3 +93,4 @@ class OffsetsOfTopics(TypedDict):
 
     topics: list[TopicOffsets]
     missing: list[str]
+    partial: NotRequired[list[str]]

@@ -1,6 +1,6 @@
 """What the node says about transactions."""
 
-from typing import Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 TransactionState = Literal["PREPARED", "COMMITTED", "ROLLED_BACK"]
 
@@ -30,6 +30,7 @@ class TransactionList(TypedDict):
 
     transactions: list[Transaction]
     next_page_token: str | None
+    partial: NotRequired[list[str]]
 
 
 class Decision(Transaction):

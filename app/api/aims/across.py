@@ -1,0 +1,78 @@
+"""How an operation is done that is of several shards. Pure; moves no bytes.
+
+An `Operation` says it as `across`, next to its handler. The node that was asked carries it out by
+one call for each shard, its own as well (`api.relay.over_shards`). Each call is the same operation
+at the node that leads the shard, which does it for its shard alone.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from app.domain.errors import IllegalPage
+from app.domain.limits import DEFAULT_PAGE_SIZE
+
+Document = dict[str, object]
+"""An answer in JSON."""
+Documents = Mapping[str, Document]
+"""Answers by the shard that gave them, that of the node that was asked first."""
+Owner = Callable[[str, int], str | None]
+"""The shard of a queue, by the topic as clients write it and the number of the queue."""
+
+PARTIAL: Final = "partial"
+"""In a merged document, the shards that did not answer. Not there when all did, but in documents
+that always have it."""
+_MARK: Final = "s1:"
+
+
+class Together(NamedTuple):
+    """All shards are asked at once, and `merge` makes one document of theirs."""
+
+    merge: Callable[[Documents, Owner], Document]
+    waits: bool = False
+    """With `known` and `wait` the first shard that has news ends the wait of all."""
+
+
+class InOrder(NamedTuple):
+    """A list in pages: all of the first shard, then all of the next, by name."""
+
+    rows: str
+    """The member that is the list."""
+    cursor: str = "page_token"
+    """The parameter that says where to go on."""
+    following: str = "next_page_token"
+    """The member that says where the next page begins."""
+    page_size: int = DEFAULT_PAGE_SIZE
+    """Rows of a page where the request does not say it."""
+
+
+Across = Together | InOrder
+
+
+class Place(NamedTuple):
+    """Where a list goes on: in a shard, behind what its node said; empty: at its beginning."""
+
+    shard: str
+    cursor: str
+
+
+def written(place: Place) -> str:
+    """As clients get it."""
+    text = f"{_MARK}{place.shard}\n{place.cursor}"
+    return base64.urlsafe_b64encode(text.encode()).decode("ascii")
+
+
+def read(text: str) -> Place:
+    """Raises `IllegalPage` for what `written` did not give."""
+    try:
+        found = base64.b64decode(text.encode("ascii"), altchars=b"-_", validate=True).decode()
+    except (binascii.Error, UnicodeError):
+        found = ""
+    shard, end, cursor = found.removeprefix(_MARK).partition("\n")
+    if not found.startswith(_MARK) or not end:
+        raise IllegalPage(
+            "where to go on was not said by this cluster",
+            hint="begin again at the first page",
+        )
+    return Place(shard, cursor)

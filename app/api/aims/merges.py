@@ -1,0 +1,260 @@
+"""One document of those of several shards. Pure.
+
+What is of a queue is taken from the shard that has it: other nodes know nothing of it. Figures are
+added. What one shard does not know is not known of the whole.
+"""
+
+import base64
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, cast
+
+import msgspec
+
+from app.api.aims.across import Document, Documents, Owner
+from app.api.formats.decoding import DECODE_FAULTS
+
+_NameOf = Callable[[Document], str]
+
+_SERIES_TIMES: Final = frozenset({"start_ms", "step_ms"})
+
+
+def topic_statistics(documents: Documents, owner: Owner) -> Document:
+    """Queues by their shards; figures of all."""
+    parts = list(documents.values())
+    queues = _owned(documents, owner, "queues", lambda part: _text(part, "topic"))
+    return {
+        **_figures(parts),
+        "queues": queues,
+        "depth": sum(_numbers(queues, "depth")),
+        "put_latency_ms": _latency([_inner(part, "put_latency_ms") for part in parts]),
+    }
+
+
+def group_statistics(documents: Documents, owner: Owner) -> Document:
+    """Figures of all, also of each topic."""
+    del owner
+    parts = list(documents.values())
+    topics = [_figures(rows) for _, rows in _by_topic(parts)]
+    return {**_figures(parts), "topics": topics}
+
+
+def lag(documents: Documents, owner: Owner) -> Document:
+    """Queues by their shards, and their sums. With a queue of which nothing is told, how many are
+    ready is not known."""
+    topics: list[Document] = []
+    for name, rows in _by_topic(documents.values()):
+        held = {
+            shard: found
+            for shard, document in documents.items()
+            for found in rows_of(document, "topics")
+            if found["topic"] == name
+        }
+        queues = _owned(held, owner, "queues", lambda part: _text(part, "topic"))
+        asked = {row["queue_id"] for each in rows for row in rows_of(each, "queues")}
+        topics.append(
+            {
+                **_added(rows),
+                "queues": queues,
+                "ready": _sum_known(queues, "ready") if len(queues) == len(asked) else None,
+                "oldest_ms": _least(rows, "oldest_ms"),
+            }
+        )
+    parts = list(documents.values())
+    kinds = {
+        _text(each, "topic"): each for part in parts for each in rows_of(part, "subscriptions")
+    }
+    return {
+        **_added(parts),
+        "ready": _sum_known(topics, "ready"),
+        "oldest_ms": _least(topics, "oldest_ms"),
+        "topics": topics,
+        "subscriptions": [kinds[name] for name in sorted(kinds)],
+    }
+
+
+def offsets(documents: Documents, owner: Owner) -> Document:
+    """Of one topic, by the shards of its queues."""
+    rows = _owned(documents, owner, "offsets", lambda part: _text(part, "topic"))
+    return {**_first(documents), "offsets": rows}
+
+
+def offsets_of_group(documents: Documents, owner: Owner) -> Document:
+    """Of all topics, each row with its own."""
+    rows = [
+        row
+        for shard, document in documents.items()
+        for row in rows_of(document, "offsets")
+        if owner(_text(row, "topic"), cast("int", row["queue_id"])) == shard
+    ]
+    rows.sort(key=lambda row: (_text(row, "topic"), cast("int", row["queue_id"])))
+    return {**_first(documents), "offsets": rows}
+
+
+def offsets_of_topics(documents: Documents, owner: Owner) -> Document:
+    """Of several topics at a point."""
+    return {**_first(documents), "topics": _topics(documents, owner, "offsets")}
+
+
+def positions(documents: Documents, owner: Owner) -> Document:
+    """Of several topics, with one state of all shards."""
+    states = {shard: _text(document, "state") for shard, document in documents.items()}
+    topics = _topics(documents, owner, "queues")
+    return {**_first(documents), "topics": topics, "state": written_states(states)}
+
+
+def client(documents: Documents, owner: Owner) -> Document:
+    """What a client does at each node."""
+    del owner
+    return {**_first(documents), **_joined(documents, "consumes", "produces")}
+
+
+def parked(documents: Documents, owner: Owner) -> Document:
+    """Blocked keys of all shards."""
+    del owner
+    return {**_first(documents), **_joined(documents, "parked")}
+
+
+def written_states(states: Mapping[str, str]) -> str:
+    """The states of shards as one, which clients give back."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(states)).decode("ascii")
+
+
+def read_states(text: str) -> dict[str, str]:
+    """States by shards; of what is none, none."""
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(text), type=dict[str, str])
+    except (ValueError, *DECODE_FAULTS):
+        return {}
+
+
+# --- parts of documents
+
+
+def _first(documents: Documents) -> Document:
+    return next(iter(documents.values()))
+
+
+def rows_of(document: Document, name: str) -> list[Document]:
+    """A member that is a list of objects."""
+    return cast("list[Document]", document[name])
+
+
+def _inner(document: Document, name: str) -> Document:
+    return cast("Document", document[name])
+
+
+def _text(document: Document, name: str) -> str:
+    return cast("str", document[name])
+
+
+def _numbers(rows: Iterable[Document], name: str) -> list[int]:
+    return [cast("int", row[name]) for row in rows if row[name] is not None]
+
+
+def _least(rows: Iterable[Document], name: str) -> int | None:
+    return min(_numbers(rows, name), default=None)
+
+
+def _sum_known(rows: Sequence[Document], name: str) -> int | None:
+    numbers = _numbers(rows, name)
+    return sum(numbers) if len(numbers) == len(rows) else None
+
+
+def _owned(documents: Documents, owner: Owner, name: str, topic_of: _NameOf) -> list[Document]:
+    """Rows of queues from the shards that have them, by their numbers."""
+    rows = [
+        row
+        for shard, document in documents.items()
+        for row in rows_of(document, name)
+        if owner(topic_of(document), cast("int", row["queue_id"])) == shard
+    ]
+    return sorted(rows, key=lambda row: cast("int", row["queue_id"]))
+
+
+def _topics(documents: Documents, owner: Owner, name: str) -> list[Document]:
+    """The topics of the first document, with the rows of each from the shards that have them."""
+    topics: list[Document] = []
+    for topic in rows_of(_first(documents), "topics"):
+        held = {
+            shard: each
+            for shard, document in documents.items()
+            for each in rows_of(document, "topics")
+            if each["topic"] == topic["topic"]
+        }
+        topics.append({**topic, name: _owned(held, owner, name, lambda part: _text(part, "topic"))})
+    return topics
+
+
+def _by_topic(documents: Iterable[Document]) -> list[tuple[str, list[Document]]]:
+    found: dict[str, list[Document]] = {}
+    for document in documents:
+        for row in rows_of(document, "topics"):
+            found.setdefault(_text(row, "topic"), []).append(row)
+    return sorted(found.items())
+
+
+def _joined(documents: Documents, *names: str) -> Document:
+    return {
+        name: [row for each in documents.values() for row in rows_of(each, name)] for name in names
+    }
+
+
+def _figures(parts: Sequence[Document]) -> Document:
+    """Counters, rates and series added; since the first that began to count."""
+    found: Document = {**_added(parts), "since_ms": _least(parts, "since_ms")}
+    if "series" in parts[0]:
+        found["series"] = _series([_inner(part, "series") for part in parts])
+    return found
+
+
+def _added(values: Sequence[Document]) -> Document:
+    return cast("Document", _sum(values))
+
+
+def _sum(values: Sequence[object]) -> object:
+    """Numbers added, in objects member by member; of all else the first."""
+    first = values[0]
+    if isinstance(first, dict):
+        parts = cast("Sequence[Document]", values)
+        names = dict.fromkeys(name for part in parts for name in part)
+        return {name: _sum([part[name] for part in parts if name in part]) for name in names}
+    numbers = [each for each in values if isinstance(each, int | float)]
+    if numbers and not isinstance(numbers[0], bool):
+        total = sum(numbers)
+        return round(total, 3) if isinstance(total, float) else total
+    return first
+
+
+def _latency(parts: Sequence[Document]) -> Document:
+    """Bounds under which half, and 99 of 100, of all are."""
+    buckets = cast("dict[str, int]", _sum([part["buckets"] for part in parts]))
+    longest = max(cast("float", part["max"]) for part in parts)
+    found: Document = {"max": longest, "buckets": buckets}
+    for name, share in (("p50", 0.5), ("p99", 0.99)):
+        found[name] = _bound(buckets, share, longest)
+    return found
+
+
+def _bound(buckets: Mapping[str, int], share: float, longest: float) -> float | None:
+    total = buckets["+Inf"]
+    if not total:
+        return None
+    for text, count in buckets.items():
+        if count >= share * total and text != "+Inf":
+            return min(float(text), longest)
+    return longest
+
+
+def _series(parts: Sequence[Document]) -> Document:
+    """Steps of the same time added, in the steps of the newest."""
+    newest = max(parts, key=lambda part: cast("int", part["start_ms"]))
+    start_ms, step_ms = (cast("int", newest[name]) for name in ("start_ms", "step_ms"))
+    found: Document = dict(newest)
+    for name in newest.keys() - _SERIES_TIMES:
+        sums = [0] * len(cast("list[int]", newest[name]))
+        for part in parts:
+            skipped = (start_ms - cast("int", part["start_ms"])) // step_ms
+            for step, count in enumerate(cast("list[int]", part[name])[skipped:]):
+                sums[step] += count
+        found[name] = sums
+    return found

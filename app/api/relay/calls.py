@@ -1,0 +1,121 @@
+"""Requests that a node makes of another for a part of what it was asked, and of itself for its own
+part: the same request, whichever node carries it out."""
+
+import asyncio
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from app.api.http.request_context import (
+    REQUEST_ID,
+    WHOLE_BODY,
+    AsgiApp,
+    Event,
+    Headers,
+    RequestContext,
+)
+from app.api.relay.envelope import PREFIX, RELAYED, Envelope
+
+RAW_QUERY: Final = "curlew.raw_query"
+"""In a scope, the query as it came, where something was taken out of it."""
+HOP: Final = frozenset(
+    {
+        *(b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"upgrade"),
+        *(b"transfer-encoding", b"expect"),
+    }
+)
+"""Headers of one connection."""
+STAYS: Final = HOP | {b"authorization", b"cookie", REQUEST_ID, b"content-length"}
+"""What of a request is for the node that was asked only, or is written anew."""
+_OF_THE_WHOLE: Final = STAYS | {
+    *(b"accept-encoding", b"if-none-match", b"content-encoding", b"host", b"mq-forward"),
+}
+"""What is of a whole request, and not of its parts."""
+_KEPT: Final = ("type", "asgi", "http_version", "scheme", "server", "client", "root_path")
+
+
+class CallRequest(NamedTuple):
+    """A request that this node makes of another, for a part of one that it was asked for."""
+
+    method: str
+    target: bytes
+    """Path and query, names as clients write them, with `namespace=` where there is one."""
+    headers: Headers
+    """Without lengths."""
+    body: bytes = b""
+
+
+class CallAnswer(NamedTuple):
+    """Its whole answer: a success, or a problem document."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first of this name."""
+        return next((value for each, value in self.headers if each == name), None)
+
+
+def path_of(exchange: RequestContext) -> bytes:
+    """As the client wrote it."""
+    path: bytes = exchange.scope.get("raw_path") or exchange.scope["path"].encode()
+    return path
+
+
+def query_of(exchange: RequestContext) -> bytes:
+    """As the client wrote it, with its namespace."""
+    query: bytes = exchange.scope.get(RAW_QUERY, exchange.scope["query_string"])
+    return query
+
+
+def part_of(exchange: RequestContext, query: bytes, body: bytes = b"") -> CallRequest:
+    """The same operation for a part of what `exchange` asks."""
+    path = path_of(exchange)
+    headers = [
+        (name, value)
+        for name, value in exchange.scope["headers"]
+        if name not in _OF_THE_WHOLE and not name.startswith(PREFIX)
+    ]
+    target = b"%b?%b" % (path, query) if query else path
+    return CallRequest(exchange.scope["method"], target, headers, body)
+
+
+async def call_own(
+    app: AsgiApp, exchange: RequestContext, request: CallRequest, envelope: Envelope
+) -> CallAnswer:
+    """Have this node answer as another one would, without a connection."""
+    path, _, query = request.target.partition(b"?")
+    scope: dict[str, Any] = {name: exchange.scope[name] for name in _KEPT if name in exchange.scope}
+    scope |= {
+        "method": request.method,
+        "path": unquote_to_bytes(path).decode("utf-8", "replace"),
+        "raw_path": path,
+        "query_string": query,
+        "headers": [
+            *request.headers,
+            (b"host", b"cluster"),
+            (b"content-length", b"%d" % len(request.body)),
+            (REQUEST_ID, exchange.request_id),
+        ],
+        RELAYED: envelope,
+        WHOLE_BODY: request.body,
+    }
+    events: list[Event] = []
+
+    async def send(event: Event) -> None:
+        events.append(event)
+
+    given = False
+
+    async def receive() -> Event:
+        nonlocal given
+        if given:
+            await asyncio.get_running_loop().create_future()  # it leaves by being cancelled
+        given = True
+        return {"type": "http.request", "body": scope.pop(WHOLE_BODY, b""), "more_body": False}
+
+    await app(scope, receive, send)
+    start = next(event for event in events if event["type"] == "http.response.start")
+    body = b"".join(bytes(e.get("body", b"")) for e in events if e["type"] != start["type"])
+    headers = [(name.lower(), value) for name, value in start.get("headers", ())]
+    return CallAnswer(start["status"], headers, body)

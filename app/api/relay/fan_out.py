@@ -1,0 +1,109 @@
+"""Asking several shards at once: bounded in time, and in how many are asked at a time.
+
+Whoever does not answer is an error in its place, never a failure of the whole. Event loop only.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final, Protocol
+
+from app.api.http.request_context import RequestContext
+from app.api.relay.calls import CallAnswer, CallRequest
+from app.domain.errors import CurlewError, RelayInterrupted, ShardUnavailable
+
+PART_SECONDS: Final = 5.0
+"""How long a shard may take for its part, beyond what the client wants to wait."""
+AT_ONCE: Final = 16
+"""Shards that one request asks at a time."""
+
+Outcome = CallAnswer | CurlewError
+"""What became of one part; an error when there is no answer."""
+
+
+class Calls(Protocol):
+    """What one shard can be asked with: `Relay`."""
+
+    async def call(
+        self, exchange: RequestContext, shard: str, request: CallRequest, *, sends: bool = False
+    ) -> CallAnswer: ...
+
+
+async def ask(
+    calls: Calls,
+    exchange: RequestContext,
+    shard: str,
+    request: CallRequest,
+    *,
+    sends: bool = False,
+    seconds: float = PART_SECONDS,
+) -> Outcome:
+    """One part. With `sends` an error says in `outcome` whether it may be stored."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await calls.call(exchange, shard, request, sends=sends)
+    except TimeoutError:
+        return _too_slow(shard, seconds, sends=sends)
+    except CurlewError as error:
+        return error
+
+
+async def ask_each(
+    calls: Calls,
+    exchange: RequestContext,
+    requests: Mapping[str, CallRequest],
+    *,
+    sends: bool = False,
+    seconds: float = PART_SECONDS,
+) -> dict[str, Outcome]:
+    """All parts, by their shards in the order of `requests`."""
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def one(shard: str, request: CallRequest) -> Outcome:
+        async with places:
+            return await ask(calls, exchange, shard, request, sends=sends, seconds=seconds)
+
+    async with asyncio.TaskGroup() as group:
+        parts = {
+            shard: group.create_task(one(shard, request)) for shard, request in requests.items()
+        }
+    return {shard: part.result() for shard, part in parts.items()}
+
+
+async def wait_for_any(
+    calls: Calls,
+    exchange: RequestContext,
+    requests: Mapping[str, CallRequest],
+    *,
+    seconds: float,
+) -> None:
+    """Ask all until one has answered; the others are told to wait no longer. Shards that fail do
+    not end it."""
+    parts = {
+        asyncio.ensure_future(ask(calls, exchange, shard, request, seconds=seconds))
+        for shard, request in requests.items()
+    }
+    waiting = set(parts)
+    try:
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if any(isinstance(part.result(), CallAnswer) for part in done):
+                return
+    finally:
+        for part in parts:
+            part.cancel()
+        for part in parts:
+            with suppress(asyncio.CancelledError):
+                await part
+
+
+def _too_slow(shard: str, seconds: float, *, sends: bool) -> CurlewError:
+    detail = f"the node that leads shard {shard!r} has not answered in {seconds:g} s"
+    if sends:
+        return RelayInterrupted(
+            detail + ": it may have been carried out",
+            hint="look before you send it again, or send under an idempotency key",
+            fields={"shard": shard},
+            outcome="unknown",
+        )
+    return ShardUnavailable(detail, hint="ask again in a moment", fields={"shard": shard})

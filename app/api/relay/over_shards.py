@@ -1,0 +1,272 @@
+"""Operations of several shards (`api.aims.across`): each shard is asked for its part, and the parts
+become one answer, which names the shards that did not answer (`partial`).
+
+Behind authorization and in place of the handler, at the node that was asked; the nodes that are
+asked for a part do it by their handlers. A client that says `MQ-Forward: no` asks one node for what
+it has itself. Event loop only.
+"""
+
+from http import HTTPStatus
+from typing import Final, cast
+from urllib.parse import parse_qsl, urlencode
+
+import msgspec
+
+from app.api.aims import merges
+from app.api.aims.across import PARTIAL, Document, InOrder, Place, Together, read, written
+from app.api.formats import media
+from app.api.http.parameters import wait_s_of
+from app.api.http.request_context import NOT_KEPT, Headers, RequestContext
+from app.api.naming.request_namespace import stored
+from app.api.operations.operation import Operation
+from app.api.relay.calls import STAYS, CallAnswer, CallRequest, part_of, query_of
+from app.api.relay.fan_out import PART_SECONDS, Outcome, ask, ask_each, wait_for_any
+from app.api.relay.relay import Relay
+from app.domain.errors import CurlewError, ShardUnavailable
+
+_encode: Final = msgspec.json.encode
+_PAGE_SIZE: Final = "page_size"
+_CURSORS: Final = {"next_cursor": b"mq-next-cursor"}
+"""Members of answers in JSON that answers in lines have as headers."""
+
+Query = dict[str, str]
+
+
+class OverShards:
+    """One per node."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+
+    async def answered(self, exchange: RequestContext, operation: Operation) -> bool:
+        """Answer what is of several shards; False: this node does it alone."""
+        across = operation.across
+        if across is None or not self._relay.spans(exchange):
+            return False
+        if isinstance(across, Together):
+            await self._together(exchange, across)
+        else:
+            await self._in_order(exchange, across)
+        return True
+
+    # --- all at once
+
+    async def _together(self, exchange: RequestContext, across: Together) -> None:
+        relay = self._relay
+        query = _parsed(query_of(exchange))
+        if across.waits and "known" in query:
+            await self._wait_for_news(exchange, query)
+            query = {name: text for name, text in query.items() if name not in ("known", "wait")}
+        request = part_of(exchange, _query_bytes(query))
+        requests = dict.fromkeys(relay.shards_from_here(), request)
+        found = await ask_each(relay, exchange, requests)
+        documents, missing, problem = _sorted_out(found)
+        if not documents:
+            await _refuse(exchange, problem, missing)
+            return
+        merged = across.merge(documents, self._owner)
+        await _answer(exchange, merged, missing)
+
+    async def _wait_for_news(self, exchange: RequestContext, query: Query) -> None:
+        """Return when a shard has another state than the client knows, or time is up."""
+        wait = query.get("wait")
+        if wait is None:
+            return
+        wait_s = wait_s_of(wait, self._relay.limits.wait_seconds_max)
+        states = merges.read_states(query["known"])
+        shards = self._relay.shards_from_here()
+        if not wait_s or not states.keys() <= set(shards):
+            return
+        requests = {
+            shard: part_of(exchange, _query_bytes({**query, "known": states[shard]}))
+            for shard in shards
+            if shard in states
+        }
+        unknown = {
+            shard: part_of(exchange, _query_bytes(_without(query, "known", "wait")))
+            for shard in shards
+            if shard not in states
+        }
+        seconds = wait_s + PART_SECONDS
+        await wait_for_any(self._relay, exchange, {**requests, **unknown}, seconds=seconds)
+
+    def _owner(self, topic: str, queue_id: int) -> str | None:
+        places = self._relay.places
+        view = places.topic(stored("topic", topic))
+        return places.of_queue(view, queue_id) or places.metadata.shard
+
+    # --- one after the other
+
+    async def _in_order(self, exchange: RequestContext, across: InOrder) -> None:
+        query = _parsed(query_of(exchange))
+        size = query.get(_PAGE_SIZE)
+        is_size = size is None or (size.isascii() and size.isdigit() and len(size) < 10)
+        shards = sorted(self._relay.shards_from_here())
+        place = read(query[across.cursor]) if query.get(across.cursor) else Place(shards[0], "")
+        page = _Page(across, int(size) if size and is_size else self._page_size(across))
+        for shard in shards:
+            if shard < place.shard:
+                continue
+            cursor = place.cursor if shard == place.shard else ""
+            asked = _without(query, across.cursor)
+            if cursor:
+                asked[across.cursor] = cursor
+            if page.count:
+                asked[_PAGE_SIZE] = str(page.size - page.count)
+            request = _as_json(part_of(exchange, _query_bytes(asked)))
+            page.add(shard, await ask(self._relay, exchange, shard, request))
+            if page.is_refused or page.is_full:
+                break
+        page.close(shards)
+        if page.first is None:
+            await _refuse(exchange, page.problem, page.missing)
+            return
+        rows = across.rows if across.following in _CURSORS else None
+        await _answer(exchange, page.document(), page.missing, rows=rows)
+
+    def _page_size(self, across: InOrder) -> int:
+        return min(across.page_size, self._relay.limits.page_size_max)
+
+
+class _Page:
+    """A page that is filled shard by shard."""
+
+    def __init__(self, across: InOrder, size: int) -> None:
+        self.size = size
+        self.first: Document | None = None
+        self.problem: CallAnswer | None = None
+        self.missing: dict[str, str] = {}
+        self.is_refused = False
+        self.is_full = False
+        self._across = across
+        self._rows: list[object] = []
+        self._gaps: list[object] = []
+        self._scanned = 0
+        self._last = ""
+        self._following: Place | None = None
+
+    @property
+    def count(self) -> int:
+        return len(self._rows)
+
+    def add(self, shard: str, outcome: Outcome) -> None:
+        """What a shard has answered."""
+        self._last = shard
+        documents, missing, problem = _sorted_out({shard: outcome})
+        self.missing |= missing
+        if problem is not None:
+            self.problem = self.problem or problem
+            self.is_refused = problem.status != HTTPStatus.NOT_FOUND
+        for document in documents.values():
+            self.first = self.first or document
+            self._rows += cast("list[object]", document[self._across.rows])
+            self._gaps += cast("list[object]", document.get("gaps", []))
+            self._scanned += cast("int", document.get("scanned", 0))
+            following = document.get(self._across.following)
+            if following is not None:
+                self._following = Place(shard, cast("str", following))
+            self.is_full = following is not None or len(self._rows) >= self.size
+
+    def close(self, shards: list[str]) -> None:
+        """No shard is asked any more; where a page is full the next shard has the next."""
+        later = [shard for shard in shards if shard > self._last]
+        if self.is_full and self._following is None and later:
+            self._following = Place(later[0], "")
+
+    def document(self) -> Document:
+        """The page."""
+        assert self.first is not None
+        found: Document = {**self.first, self._across.rows: self._rows}
+        if "scanned" in found:
+            found["scanned"] = self._scanned
+        if self._gaps:
+            found["gaps"] = self._gaps
+        name = self._across.following
+        if self._following is not None:
+            found[name] = written(self._following)
+        elif name in found:
+            found[name] = None
+        return found
+
+
+# --- answers
+
+
+def _sorted_out(
+    found: dict[str, Outcome],
+) -> tuple[dict[str, Document], dict[str, str], CallAnswer | None]:
+    """Documents by shards; shards without an answer, and why; the first problem that is an answer:
+    what was asked is not well, or is not there."""
+    documents: dict[str, Document] = {}
+    missing: dict[str, str] = {}
+    problem: CallAnswer | None = None
+    for shard, outcome in found.items():
+        if isinstance(outcome, CurlewError):
+            missing[shard] = outcome.detail
+        elif outcome.status == HTTPStatus.OK:
+            documents[shard] = msgspec.json.decode(outcome.body, type=dict[str, object])
+        elif outcome.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            missing[shard] = f"it answers {outcome.status}"
+            problem = problem or outcome
+        else:
+            problem = problem or outcome
+            if outcome.status != HTTPStatus.NOT_FOUND:
+                missing[shard] = f"it answers {outcome.status}"
+    return documents, missing, problem
+
+
+async def _refuse(
+    exchange: RequestContext, problem: CallAnswer | None, missing: dict[str, str]
+) -> None:
+    """No shard has anything to tell."""
+    if problem is None:
+        raise ShardUnavailable(
+            f"no shard answers: {'; '.join(missing.values())}",
+            hint="ask again in a moment",
+            fields={"shard": ",".join(missing)},
+        )
+    headers = [each for each in problem.headers if each[0] not in STAYS]
+    await exchange.answer(problem.status, headers, problem.body)
+
+
+async def _answer(
+    exchange: RequestContext, merged: Document, missing: dict[str, str], *, rows: str | None = None
+) -> None:
+    if missing or PARTIAL in merged:
+        merged[PARTIAL] = list(missing)
+    exchange.is_decided = True  # where the parts were, by the same policies
+    accept = exchange.headers.get(b"accept")
+    if rows is not None and accept is not None and b"ndjson" in accept:
+        await exchange.answer(200, *_lines(merged, rows))
+        return
+    await exchange.answer(200, [media.JSON_HEADER, NOT_KEPT], _encode(merged) + b"\n")
+
+
+def _lines(merged: Document, rows: str) -> tuple[Headers, bytes]:
+    """The rows as lines, what is around them as headers."""
+    headers: Headers = [media.NDJSON_HEADER, NOT_KEPT]
+    headers.append((b"mq-scanned", b"%d" % cast("int", merged["scanned"])))
+    for member, name in _CURSORS.items():
+        if merged.get(member) is not None:
+            headers.append((name, str(merged[member]).encode("ascii")))
+    for member in ("gaps", PARTIAL):
+        if merged.get(member):
+            headers.append((b"mq-" + member.encode(), _encode(merged[member])))
+    return headers, b"".join(_encode(row) + b"\n" for row in cast("list[object]", merged[rows]))
+
+
+def _as_json(request: CallRequest) -> CallRequest:
+    headers = [each for each in request.headers if each[0] != b"accept"]
+    return request._replace(headers=headers)
+
+
+def _parsed(query: bytes) -> Query:
+    return dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
+
+
+def _without(query: Query, *names: str) -> Query:
+    return {name: text for name, text in query.items() if name not in names}
+
+
+def _query_bytes(query: Query) -> bytes:
+    return urlencode(query).encode("ascii")

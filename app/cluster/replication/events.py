@@ -165,7 +165,7 @@ class SyncLog:
 
 @dataclass(frozen=True, slots=True)
 class CutLog:
-    """Keep a copy of what stands behind `end`, then cut it."""
+    """Keep a copy of what stands behind `end`, then cut it, also what is still being written."""
 
     end: int
 

@@ -108,7 +108,8 @@ class Follower:
         state.promise_term(message.term)
         state.note_in_sync(message.in_sync_version, message.in_sync)
         state.heard_leader_ms = state.now_ms
-        if message.cut_to < state.end.written:
+        if message.cut_to < max(state.end.written, state.given_to_log):
+            state.given_to_log = message.cut_to
             state.actions.append(CutLog(message.cut_to))
             state.keep_history(cut_history(state.history, message.cut_to))
             state.end = LogEnd(message.cut_to, min(state.end.flushed, message.cut_to))
@@ -136,6 +137,7 @@ class Follower:
         if message.term_starts:
             state.keep_history((*state.history, *message.term_starts))
         state.actions.append(WriteBlocks(message.start, message.end))
+        state.given_to_log = message.end
         connection.received = message.end
         connection.sync_to = max(connection.sync_to, message.sync_to)
         self._heard_watermark(connection, message.high_watermark)

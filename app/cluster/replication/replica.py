@@ -87,6 +87,8 @@ class Replica:
         role, state = self._role, self.state
         if isinstance(event, LogEnds):
             state.end = LogEnd(event.written, event.flushed)
+        elif isinstance(event, Appended):
+            state.given_to_log = event.end
         elif isinstance(event, SyncFailed):
             state.is_broken = True
         if isinstance(role, Leader):

@@ -53,6 +53,9 @@ class ReplicaState:
     end: LogEnd
     high_watermark: int
     """The highest that was heard, or that the checkpoint has."""
+    given_to_log: int = 0
+    """The end of the blocks that the log was given; those behind `end.written` are being written,
+    also when the connection they came by is gone."""
     now_ms: int = 0
     promised_ms: int = -1
     """When the promise was last renewed; an answer to an older question cannot know it."""

@@ -57,7 +57,7 @@ from app.web.operating import about, clients, nodes
 from app.web.serving.api import AsgiApp
 from app.web.serving.families import Family
 from app.web.serving.live import LiveStreams
-from app.web.waiting import delayed, transactions
+from app.web.waiting import delayed, schedules, transactions
 from app.web.web_site import Site
 
 FAMILIES: Final[Sequence[Family]] = (
@@ -74,6 +74,7 @@ FAMILIES: Final[Sequence[Family]] = (
     dead_letters.family,
     redriving.family,
     delayed.family,
+    schedules.family,
     transactions.family,
     clients.family,
     nodes.family,

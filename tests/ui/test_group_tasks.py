@@ -145,6 +145,21 @@ def test_a_group_is_paused_and_deleted_by_its_name(
     assert http.get("/v1/groups/leaving").status_code == 404
 
 
+def test_what_is_parked_is_released(page: Page, bare: str, http: httpx.Client) -> None:
+    settings = {"order": "fifo", "on_exhausted": "park", "max_attempts": 1}
+    ask(http, "PUT", "groups/strict", settings)
+    send(http, "in-order", 1)
+    (taken,) = receive(http, "in-order", "strict", 1)
+    nack = {"nacks": [{"receipt_handle": taken["receipt_handle"], "reason": "no stock"}]}
+    ask(http, "POST", "topics/in-order/groups/strict/messages:settle", nack)
+    page.goto(f"{bare}/ui/groups/strict")
+    parked = page.get_by_role("row").filter(has_text="no stock")
+    parked.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("status")).to_have_text("The message is released.")
+    assert ask(http, "GET", "groups/strict/parked")["parked"] == []
+    assert len(receive(http, "in-order", "strict", 1)) == 1
+
+
 def test_chosen_dead_letters_are_redriven_with_a_rate(
     page: Page, bare: str, http: httpx.Client
 ) -> None:

@@ -8,12 +8,30 @@ from app.web.serving.api import Json, Refused
 from app.web.serving.confirming import is_typed, not_typed
 from app.web.serving.families import LIVE_S, Family
 from app.web.serving.page import Moved, Outcome, Page
+from app.web.serving.settings_form import Setting, change_settings, field_texts
 
 family: Final = Family("groups", label="Groups", path="groups", key="g")
 
 GROUPS_PER_PAGE: Final = 25
+SETTINGS: Final = (
+    Setting("max_attempts"),
+    Setting("on_exhausted", ("dead_letter", "skip", "park")),
+    Setting("invisible"),
+    Setting("order", ("concurrent", "fifo")),
+    Setting("mode", ("clustering", "broadcast")),
+    Setting("subscription", ("one", "free")),
+    Setting("start"),
+    Setting("max_in_flight"),
+    Setting("max_in_flight_per_member"),
+    Setting("max_in_flight_bytes"),
+    Setting("max_span"),
+)
+"""What the form changes; the policy of retries is changed over the API."""
 QUEUES_SHOWN_MAX: Final = 128
 """Of each topic. A topic may have 1,024 queues; the JSON behind the page lists them all."""
+
+
+_PLACE: Final = ("queue_id", "queue_offset")
 
 
 @family.page("/groups", live_s=LIVE_S)
@@ -60,6 +78,7 @@ async def one_group(page: Page) -> Outcome:
         series=None if stats is None else stats.get("series"),
         rates=None if stats is None else stats["rates"]["1m"],
         parked=[] if parked is None else parked["parked"],
+        may_release=await page.may("UPDATE", group=group),
         kinds={each["topic"]: each["consumption"] for each in lag["subscriptions"]},
         queues_max=QUEUES_SHOWN_MAX,
         **group_crumbs(page, group),
@@ -79,16 +98,35 @@ async def settings(page: Page) -> Outcome:
 
 async def _settings(page: Page, problem: Json | None = None) -> Outcome:
     group = page.name("group")
+    document = await page.get("groups", group)
     return page.show(
         "consuming/group_settings.html",
         status=HTTPStatus.OK if problem is None else HTTPStatus.BAD_REQUEST,
-        document=await page.get("groups", group),
+        document=document,
+        settings=SETTINGS,
+        values=field_texts(SETTINGS, document, page.form if problem else {}),
         lag=await lag_of(page, group),
         may_change=await page.may("UPDATE", group=group),
         may_delete=await page.may("DELETE", group=group),
         problem=problem,
         **group_crumbs(page, group),
     )
+
+
+@family.act("/groups/{group}/settings")
+async def change(page: Page) -> Outcome:
+    """Show what a change of the settings would do, then make it."""
+    return await change_settings(page, ("groups", page.name("group")), SETTINGS, _settings)
+
+
+@family.act("/groups/{group}/parked")
+async def release(page: Page) -> Outcome:
+    """Let a key go on that a parked message holds up."""
+    group, given = page.name("group"), page.form
+    place = {name: int(given[name]) if given.get(name, "").isdecimal() else -1 for name in _PLACE}
+    asked = {"topic": given.get("topic", ""), "action": given.get("action", ""), **place}
+    await page.act("POST", "groups", group, "parked:release", json=asked)
+    return Moved(f"groups/{_quoted(group)}", page.gettext("The message is released."))
 
 
 @family.act("/groups/{group}/pause")

@@ -6,6 +6,7 @@ from typing import Any, Final
 from app.web.serving.api import Asked, Refused, address
 from app.web.serving.families import LIVE_S, Family
 from app.web.serving.page import PAGE_SIZE, Moved, Outcome, Page
+from app.web.serving.settings_form import Setting, change_settings, field_texts
 
 family: Final = Family("topics", label="Topics", path="topics", key="t")
 
@@ -16,6 +17,19 @@ QUEUES_WITH_TIMES_MAX: Final = 16
 GROUPS_LOOKED_AT_MAX: Final = 1_000
 GROUPS_SHOWN_MAX: Final = 50
 _TYPES: Final = ("normal", "fifo", "delay", "transaction")
+SETTINGS: Final = (
+    Setting("queues"),
+    Setting("write_queues"),
+    Setting("type", _TYPES),
+    Setting("flush", ("sync", "async")),
+    Setting("retention"),
+    Setting("permission", ("rw", "r", "w", "none")),
+    Setting("max_body_bytes"),
+    Setting("max_rate"),
+    Setting("max_stored_bytes"),
+    Setting("trace", ("on", "sampled", "off")),
+    Setting("trace_rate"),
+)
 _QUEUES: Final = re.compile(r"[0-9]{1,5}")
 
 
@@ -127,10 +141,23 @@ async def _settings(page: Page, problem: dict[str, Any] | None, status: int = 20
         topic=topic,
         settings=settings,
         depth=None if stats is None else stats["depth"],
+        fields=SETTINGS,
+        values=field_texts(SETTINGS, settings, page.form if problem else {}),
+        may_change=await page.may("UPDATE", topic=topic),
         may_delete=await page.may("DELETE", topic=topic),
         tab="settings",
         problem=problem,
     )
+
+
+@family.act("/topics/{topic}/settings")
+async def change(page: Page) -> Outcome:
+    """Show what a change of the settings would do, then make it."""
+    return await change_settings(page, ("topics", page.name("topic")), SETTINGS, _refused)
+
+
+async def _refused(page: Page, problem: dict[str, Any]) -> Outcome:
+    return await _settings(page, problem, 400)
 
 
 @family.act("/topics/{topic}/delete")

@@ -19,6 +19,8 @@ CONSUMING_PAGES: Final[dict[str, str]] = {
     "delayed-topics": "delayed",
     "delayed": "delayed/reminders",
     "delayed-cancel": "delayed/reminders/cancel?handle={recall}",
+    "schedules": "schedules",
+    "schedule": "schedules/nightly",
     "transactions": "transactions",
     "transaction": "transactions/{transaction}",
     "clients": "clients?client=worker-1",
@@ -36,6 +38,7 @@ EMPTY_CONSUMING_PAGES: Final[dict[str, str]] = {
     "groups": "groups",
     "dead-letters": "dead-letters",
     "delayed": "delayed",
+    "schedules": "schedules",
     "transactions": "transactions",
     "clients": "clients",
     "principals": "principals",
@@ -61,6 +64,8 @@ def fill_consuming(client: httpx.Client, hostile: str) -> dict[str, str]:
         later = {"mq-keys": f"r-{number}", "mq-delay": f"{number + 1}h"}
         client.post("/v1/topics/reminders/messages", content=hostile.encode(), headers=later)
     waiting = _ask(client, "GET", "/v1/topics/reminders/scheduled")["messages"]
+    nightly = {"cron": "0 3 * * *", "topic": "orders", "message": {"text": hostile}}
+    _ask(client, "PUT", "/v1/schedules/nightly", nightly)
     prepare = {"mq-transaction": "prepare; group=payments-service"}
     begun = client.post("/v1/topics/payments/messages", content=b"paid", headers=prepare)
     return {

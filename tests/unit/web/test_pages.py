@@ -404,3 +404,41 @@ def test_a_page_that_fails_says_so_and_logs_why(caplog: pytest.LogCaptureFixture
     assert answer.status_code == 500
     assert "the reason" not in answer.text
     assert "the reason" in caplog.text
+
+
+def test_settings_are_changed_after_it_was_shown_what_would() -> None:
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        where, form = "/ui/groups/alpha-g/settings", {"max_attempts": "5", "max_span": ""}
+        was = (await client.get("/v1/groups/alpha-g")).json()
+        form["version"] = str(was["version"])
+        shown = await client.post(where, data=form)
+        assert "What would change" in shown.text
+        assert (await client.get("/v1/groups/alpha-g")).json() == was
+        done = await client.post(where, data={**form, "confirmed": "yes"})
+        assert done.status_code == 303
+        assert (await client.get("/v1/groups/alpha-g")).json()["max_attempts"] == 5
+        await client.post(where, data={**form, "confirmed": "yes"})  # sent twice
+        late = await client.post(where, data={**form, "max_attempts": "7", "confirmed": "yes"})
+        assert late.status_code == 400
+        assert 'value="7"' in late.text
+        after = (await client.get("/v1/groups/alpha-g")).json()
+        assert after["max_attempts"] == 5
+        form["version"] = str(after["version"])
+        wrong = await client.post(where, data={**form, "max_attempts": "many"})
+        assert (wrong.status_code, 'role="alert"' in wrong.text) == (400, True)
+        topic = (await client.get("/v1/topics/alpha-in")).json()
+        form = {"queues": "8", "version": str(topic["version"])}
+        shown = await client.post("/ui/topics/alpha-in/settings", data=form)
+        assert "QUEUES_GROW_FOR_EVER" in shown.text
+
+    with_pages(use)
+
+
+def test_a_parked_message_that_is_gone_is_not_released_again() -> None:
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        form = {"topic": "alpha-in", "queue_id": "0", "queue_offset": "0", "action": "retry"}
+        answer = await client.post("/ui/groups/alpha-g/parked", data=form)
+        assert answer.status_code in {404, 409}
+        assert (await client.post("/ui/groups/alpha-g/parked")).status_code in {400, 422}
+
+    with_pages(use)

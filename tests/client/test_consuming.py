@@ -186,7 +186,7 @@ def test_a_settle_says_all_kinds_in_the_order_of_its_results() -> None:
 def test_a_lease_is_extended_when_a_third_is_over_and_not_for_ever() -> None:
     leases = Leases(invisible_s=30, hold_s=100)
     one = message()
-    leases.add(one, 0)
+    leases.add([one], 0)
     assert leases.due(9.9) == []
     assert leases.due(10) == [one]
     leases.extended(one, "h'", 10)
@@ -198,8 +198,8 @@ def test_a_lease_is_extended_when_a_third_is_over_and_not_for_ever() -> None:
 def test_what_is_settled_is_not_extended() -> None:
     leases = Leases(invisible_s=30, hold_s=100)
     one, two = messages(2)
-    leases.add(one, 0)
-    leases.add(two, 0)
+    leases.add([one], 0)
+    leases.add([two], 0)
     one.ack()
     leases.drop(two)
     assert leases.due(10) == []
@@ -217,17 +217,17 @@ def test_a_consumer_holds_so_many_messages_bytes_and_offsets() -> None:
     held = flow(bytes_max=100)
     assert held.room() == (256, 100)
     big = message(0, bytes(100))
-    held.take(big)
+    held.take([big])
     assert held.room() == (0, 0), "bytes"
-    held.give(big)
+    held.give([big])
     assert held.room() == (256, 100)
     wide = flow()
     ends = [message(0), message(2_001)]
     for each in ends:
-        wide.take(each)
+        wide.take([each])
     assert (wide.span, wide.room()) == (2_001, (0, 0))
-    wide.take(message(5_000, queue_id=1))
-    wide.give(ends[0])
+    wide.take([message(5_000, queue_id=1)])
+    wide.give([ends[0]])
     assert wide.span == 0
     assert wide.room()[0] > 0
 
@@ -239,5 +239,5 @@ def test_a_consumer_learns_how_much_its_handlers_need() -> None:
         held.starved()
     assert held.room()[0] == 100
     for each in messages(100):
-        held.take(each)
+        held.take([each])
     assert (held.count, held.room()) == (100, (0, 0))

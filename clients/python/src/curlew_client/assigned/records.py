@@ -234,36 +234,29 @@ def read_frame(data: memoryview, queue: QueueName, store_id: bytes, settle: Sett
         raise ValueError("the checksum of a frame does not match")
     found: list[Polled] = []
     raw = bytes(data)
+    unpack, crc32 = _RECORD.unpack_from, zlib.crc32
     for size in struct.unpack_from(f">{count}I", data, _FRAME.size):
-        found.append(_message(raw, at, size, queue, store_id, settle))
+        said, magic, check, offset, physical, flag, born, stored, length = unpack(raw, at)
+        body_at = at + _BODY_AT
+        if flag:
+            body_at, stored, length = _wide(raw, at, flag)
+        body_end = body_at + length
         at += size
+        if magic == _SHORT:
+            topic_end = body_end + 1 + raw[body_end]
+        else:
+            wide = _TOPIC_BYTES[magic]
+            topic_end = body_end + wide + int.from_bytes(raw[body_end : body_end + wide], "big")
+        if said != size or topic_end + 2 + (raw[topic_end] << 8 | raw[topic_end + 1]) != at:
+            raise ValueError("the lengths of a record do not add up")
+        body = raw[body_at:body_end]
+        if (crc32(body) ^ check) & 0x7FFFFFFF:
+            raise ValueError("the checksum of a body does not match")
+        if flag & _PACKED:
+            body = unpacked(body, flag >> 8 & 7)
+        head = (queue, store_id, physical, born, stored)
+        found.append(Polled(body, head, offset, raw[topic_end + 2 : at], settle))
     return found
-
-
-def _message(
-    raw: bytes, at: int, size: int, queue: QueueName, store_id: bytes, settle: Settle
-) -> Polled:
-    said, magic, checksum, offset, physical, flag, born, stored, length = _RECORD.unpack_from(
-        raw, at
-    )
-    body_at = at + _BODY_AT
-    if flag:
-        body_at, stored, length = _wide(raw, at, flag)
-    body_end, end = body_at + length, at + size
-    if magic == _SHORT:
-        topic_end = body_end + 1 + raw[body_end]
-    else:
-        wide = _TOPIC_BYTES[magic]
-        topic_end = body_end + wide + int.from_bytes(raw[body_end : body_end + wide], "big")
-    if said != size or topic_end + 2 + (raw[topic_end] << 8 | raw[topic_end + 1]) != end:
-        raise ValueError("the lengths of a record do not add up")
-    body = raw[body_at:body_end]
-    if zlib.crc32(body) & 0x7FFFFFFF != checksum & 0x7FFFFFFF:
-        raise ValueError("the checksum of a body does not match")
-    if flag & _PACKED:
-        body = unpacked(body, flag >> 8 & 7)
-    head = (queue, store_id, physical, born, stored)
-    return Polled(body, head, offset, raw[topic_end + 2 : end], settle)
 
 
 def _wide(raw: bytes, at: int, flag: int) -> tuple[int, int, int]:

@@ -45,7 +45,7 @@ class Retries:
         for each in shown:
             group, _ = self._of(each)
             message: Received[Any] = Received(each, self._by_hand)
-            group.leases.add(message, monotonic())
+            group.leases.add([message], monotonic())
             found.append(message)
         self.count += len(found)
         return found
@@ -68,8 +68,8 @@ class Retries:
             self._topics[topic] = group, settler
         return self._topics[topic]
 
-    def _over(self, _decision: Decision) -> None:
-        self.count -= 1
+    def _over(self, decisions: Sequence[Decision]) -> None:
+        self.count -= len(decisions)
         self._given()
 
     def decided(self, topic: str, decisions: list[Decision]) -> None:

@@ -33,6 +33,8 @@ SAY_S: Final = 1.0
 SHORT_S: Final = 0.1
 """How long a poll waits while some of the queues are not read."""
 ABSORB_S: Final = 0.002
+"""How long what handlers decide waits for more of it, unless there is much."""
+ABSORB_COUNT: Final = 64
 FAILURE_PAUSE_S: Final = 1.0
 SAVE_S: Final = 5.0
 LET_GO_S: Final = 30.0
@@ -52,6 +54,7 @@ class RunningMember:
         self._sender = sender
         self._options = options
         self._handler = handler
+        self._hold_s = options.hold_s
         self._loop = asyncio.get_running_loop()
         path = options.offset_file
         self._file = None if path is None else OffsetFile(path, options.group)
@@ -135,11 +138,12 @@ class RunningMember:
         return False
 
     def _room(self) -> int:
-        """How many messages to fetch now; 0: none."""
+        """How many messages to fetch now; 0: none. While handlers have one half, the other is
+        fetched."""
         count, size = self._share.held
         free = self._handler.messages_max - count - self._retries.count
         is_full = size >= self._handler.bytes_max or free < max(self._handler.messages_max // 4, 1)
-        return 0 if is_full else free
+        return 0 if is_full else min(free, max(self._handler.messages_max // 2, 1))
 
     async def _poll(self, count: int, wait_s: float, unread: Any) -> None:
         body, said = self._share.poll(count, wait_s, unread)
@@ -267,7 +271,7 @@ class RunningMember:
 
     def _begins(self, work: Work) -> bool:
         """In a handler's thread or task."""
-        until_s = monotonic() + self._options.hold_s
+        until_s = monotonic() + self._hold_s
         for message in work:
             if isinstance(message, Polled):
                 message.until_s = until_s
@@ -295,7 +299,7 @@ class RunningMember:
                 self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
-        if self._options.in_order:
+        if self._options.in_order or len(self._ended) >= ABSORB_COUNT:
             self._absorb()
         else:
             self._loop.call_later(ABSORB_S, self._absorb)
@@ -320,7 +324,7 @@ class RunningMember:
         queue: OwnedQueue = message.owner
         if queue.is_dropped:
             return 0.0
-        if decision.kind == "ack":
+        if decision.kind == "ack":  # by far the most
             queue.done(message)
         elif self._options.is_broadcast and not self._options.in_order:
             LOG.warning("%r failed, and is left out: nobody else has it to do", message)

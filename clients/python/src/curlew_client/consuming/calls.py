@@ -22,6 +22,7 @@ from curlew_client.consuming.messages import Received
 from curlew_client.errors import CurlewError, NotFound, ServiceError
 from curlew_client.producing.messages import check_name
 from curlew_client.session import Session
+from curlew_client.wire.documents import loads
 from curlew_client.wire.durations import Duration, seconds_of
 from curlew_client.wire.http1 import path_part
 from curlew_client.wire.problems import error_of, error_of_problem
@@ -117,7 +118,7 @@ class GroupCalls:
             is_long=True,
         )
         try:
-            shown = json.loads(answer.body)["messages"]
+            shown = loads(answer.body)["messages"]
             self._open = None
             return [Received(each, settle) for each in shown]
         except (ValueError, KeyError, TypeError):
@@ -175,7 +176,7 @@ class GroupCalls:
             timeout_s=self._session.timeout_s,
             retries=self._session.options.retries,
         )
-        return json.loads(answer.body)
+        return loads(answer.body)
 
 
 class LeasedGroup:
@@ -208,9 +209,7 @@ class LeasedGroup:
     ) -> list[Received[Any]]:
         """As `GroupCalls.receive`; their leases are extended from now on."""
         messages = await self.calls.receive(max_messages, wait_s, settle, max_bytes)
-        now_s = monotonic()
-        for message in messages:
-            self.leases.add(message, now_s)
+        self.leases.add(messages, monotonic())
         return messages
 
     async def recovered(self, settle: Callable[[Decision], Any]) -> list[Received[Any]]:

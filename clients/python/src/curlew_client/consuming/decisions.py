@@ -34,13 +34,15 @@ class Settled(NamedTuple):
 
 def settle_body(decisions: Sequence[Decision]) -> tuple[bytes, list[Decision]]:
     """The body of a settle, and the decisions in the order of its results."""
-    ordered = sorted(decisions, key=lambda each: _ORDER.index(each.kind))
+    acked = [each for each in decisions if each.kind == "ack"]
+    others = [each for each in decisions if each.kind != "ack"]
+    others.sort(key=lambda each: _ORDER.index(each.kind))
     body: dict[str, list[Any]] = {}
-    for each in ordered:
+    if acked:
+        body["acks"] = [each.message.receipt_handle for each in acked]
+    for each in others:
         handle = each.message.receipt_handle
-        if each.kind == "ack":
-            body.setdefault("acks", []).append(handle)
-        elif each.kind == "release":
+        if each.kind == "release":
             body.setdefault("releases", []).append(handle)
         else:
             entry: dict[str, Any] = {"receipt_handle": handle}
@@ -50,7 +52,7 @@ def settle_body(decisions: Sequence[Decision]) -> tuple[bytes, list[Decision]]:
                 entry["delay_ms"] = each.delay_ms
             name = "nacks" if each.kind == "nack" else "dead_letters"
             body.setdefault(name, []).append(entry)
-    return json.dumps(body).encode(), ordered
+    return json.dumps(body).encode(), acked + others
 
 
 def settled_of(shown: Any, ordered: Sequence[Decision]) -> list[Settled]:

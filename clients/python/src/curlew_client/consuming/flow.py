@@ -4,6 +4,7 @@ RocketMQ's bounds: messages, bytes, and the span of offsets in one queue. Within
 its handlers need, which it learns: the target doubles when they had nothing to do, up to the bound.
 """
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from curlew_client.consuming.messages import Received
@@ -21,22 +22,24 @@ class Flow:
         self._span_max = span_max
         self._target = min(max(2 * handlers, 16), messages_max)
         self._bytes = 0
-        self._held: dict[int, Received[Any]] = {}
-
-    @property
-    def count(self) -> int:
+        self._held: dict[int, dict[int, int]] = {}
+        """Offsets of what is held, by queue and message."""
+        self.count = 0
         """Messages that are held."""
-        return len(self._held)
 
-    def take(self, message: Received[Any]) -> None:
-        """A message was received."""
-        self._held[id(message)] = message
-        self._bytes += len(message.body)
+    def take(self, messages: Iterable[Received[Any]]) -> None:
+        """Messages were received."""
+        for message in messages:
+            self._held.setdefault(message.queue_id, {})[id(message)] = message.queue_offset
+            self._bytes += len(message.body)
+            self.count += 1
 
-    def give(self, message: Received[Any]) -> None:
-        """A message is settled."""
-        del self._held[id(message)]
-        self._bytes -= len(message.body)
+    def give(self, messages: Iterable[Received[Any]]) -> None:
+        """Messages are settled."""
+        for message in messages:
+            del self._held[message.queue_id][id(message)]
+            self._bytes -= len(message.body)
+            self.count -= 1
 
     def starved(self) -> None:
         """The handlers had nothing to do while more was there."""
@@ -45,12 +48,8 @@ class Flow:
     @property
     def span(self) -> int:
         """The widest span of offsets in a queue. Looks at all that is held: once a fetch."""
-        ends: dict[int, tuple[int, int]] = {}
-        for message in self._held.values():
-            offset = message.queue_offset
-            low, high = ends.get(message.queue_id, (offset, offset))
-            ends[message.queue_id] = min(low, offset), max(high, offset)
-        return max((high - low for low, high in ends.values()), default=0)
+        held = [offsets.values() for offsets in self._held.values() if offsets]
+        return max((max(offsets) - min(offsets) for offsets in held), default=0)
 
     def room(self) -> tuple[int, int]:
         """How many messages, and bytes, to fetch now; (0, 0): none."""

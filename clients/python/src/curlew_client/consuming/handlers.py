@@ -21,6 +21,12 @@ def decisions_of(
     messages: Messages, returned: object, error: BaseException | None, *, is_batch: bool
 ) -> list[Decision]:
     """A decision for each message about which the handler has not decided by hand."""
+    if returned is None and error is None and len(messages) == 1:  # by far the most
+        (message,) = messages
+        if message.is_settled:
+            return []
+        message.is_settled = True
+        return [Decision("ack", message)]
     left = [message for message in messages if not message.is_settled]
     if error is not None:
         found = [_of_error(message, error) for message in left]

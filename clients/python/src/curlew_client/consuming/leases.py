@@ -4,18 +4,13 @@ A lease is extended when a third of it is over, again and again, until `hold_s` 
 (RocketMQ's `consumeTimeout`). Times are seconds of the monotonic clock.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from curlew_client.consuming.messages import Received
 
-
-class _Lease:
-    __slots__ = ("deadline_s", "due_s", "message")
-
-    def __init__(self, message: Received[Any], due_s: float, deadline_s: float) -> None:
-        self.message = message
-        self.due_s = due_s
-        self.deadline_s = deadline_s
+_Lease = tuple[Received[Any], float, float]
+"""A message, when its lease is to be extended, and until when it may be."""
 
 
 class Leases:
@@ -29,10 +24,10 @@ class Leases:
     def __len__(self) -> int:
         return len(self._held)
 
-    def add(self, message: Received[Any], now_s: float) -> None:
-        """A message was received."""
-        due_s = now_s + self.invisible_s / 3
-        self._held[id(message)] = _Lease(message, due_s, now_s + self._hold_s)
+    def add(self, messages: Sequence[Received[Any]], now_s: float) -> None:
+        """Messages were received."""
+        due_s, deadline_s = now_s + self.invisible_s / 3, now_s + self._hold_s
+        self._held.update({id(message): (message, due_s, deadline_s) for message in messages})
 
     def drop(self, message: Received[Any]) -> None:
         """A message is settled or lost."""
@@ -41,14 +36,14 @@ class Leases:
     def due(self, now_s: float) -> list[Received[Any]]:
         """Messages whose leases are to be extended now."""
         return [
-            lease.message
-            for lease in self._held.values()
-            if lease.due_s <= now_s < lease.deadline_s and not lease.message.is_settled
+            message
+            for message, due_s, deadline_s in self._held.values()
+            if due_s <= now_s < deadline_s and not message.is_settled
         ]
 
     def overdue(self, now_s: float) -> list[Received[Any]]:
         """Messages that were held for too long; they are dropped, and told of once."""
-        late = [lease.message for lease in self._held.values() if lease.deadline_s <= now_s]
+        late = [message for message, _, end_s in self._held.values() if end_s <= now_s]
         for message in late:
             self.drop(message)
         return late
@@ -59,4 +54,4 @@ class Leases:
         if handle is not None:
             message.receipt_handle = handle
         if lease is not None:
-            lease.due_s = now_s + self.invisible_s / 3
+            self._held[id(message)] = message, now_s + self.invisible_s / 3, lease[2]

@@ -1,7 +1,7 @@
 """A message as a consumer has it. Pure: what it does goes through a function of its client."""
 
 import json
-from base64 import b64decode
+from binascii import a2b_base64
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -24,7 +24,7 @@ class Received(Generic[Done]):
     def __init__(self, shown: dict[str, Any], settle: Callable[[Decision], Done]) -> None:
         self._shown = shown
         self._settle = settle
-        self.body: bytes = b64decode(shown.get("body_base64", ""))
+        self.body: bytes = a2b_base64(shown.get("body_base64", ""))
         self.receipt_handle: str = shown["receipt_handle"]
         self.is_settled = False
         """Whether something was decided about it."""

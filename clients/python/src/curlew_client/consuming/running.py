@@ -1,6 +1,7 @@
 """One consumer of a worker at work, on an event loop: fetch, hand to handlers, settle."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
 
 from curlew_client.consuming.calls import LOG, WAIT_S, LeasedGroup, is_passing
@@ -82,8 +83,7 @@ class RunningConsumer:
             self._hand_out(messages)
 
     def _hand_out(self, messages: Work) -> None:
-        for message in messages:
-            self._flow.take(message)
+        self._flow.take(messages)
         self._handlers.put(messages)
 
     def _decided(self, _work: Work, decisions: list[Decision]) -> None:
@@ -97,8 +97,8 @@ class RunningConsumer:
             return settled
         return asyncio.run_coroutine_threadsafe(settled, self._loop).result()
 
-    def _give(self, decision: Decision) -> None:
-        self._flow.give(decision.message)
+    def _give(self, decisions: Sequence[Decision]) -> None:
+        self._flow.give(decision.message for decision in decisions)
         self._has_room.set()
 
     # --- ending
@@ -109,8 +109,7 @@ class RunningConsumer:
             self._fetcher.cancel()
             await asyncio.gather(self._fetcher, return_exceptions=True)
         unbegun = await self._group.recovered(self._by_hand)
-        for message in unbegun:
-            self._flow.take(message)
+        self._flow.take(unbegun)
         for work in self._handlers.end():
             unbegun += work
         for message in unbegun:

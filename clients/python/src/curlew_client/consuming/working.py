@@ -16,6 +16,7 @@ from typing import Any, Final
 from curlew_client.consuming.calls import LOG, RETRY_S, SETTLE_MAX, LeasedGroup
 from curlew_client.consuming.decisions import Decision
 from curlew_client.consuming.handlers import decisions_of
+from curlew_client.consuming.line import AsyncLine
 from curlew_client.consuming.messages import Received
 
 Work = list[Received[Any]]
@@ -54,7 +55,7 @@ class Handlers:
         self._begins = begins
         self._loop = asyncio.get_running_loop()
         self._line: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
-        self._async_line: asyncio.Queue[Work | None] = asyncio.Queue()
+        self._async_line: AsyncLine[Work | None] = AsyncLine()
         self._tasks: list[asyncio.Task[None]] = []
         self._threads: list[threading.Thread] = []
 
@@ -73,14 +74,19 @@ class Handlers:
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits for a handler."""
-        return self._async_line.empty() if self._handler.is_async else self._line.empty()
+        return not self._async_line.pieces if self._handler.is_async else self._line.empty()
 
     def put(self, messages: Work) -> None:
         """Let handlers have messages, in pieces of a batch."""
         size = self._handler.batch or 1
-        put = self._async_line.put_nowait if self._handler.is_async else self._line.put
-        for start in range(0, len(messages), size):
-            put(messages[start : start + size])
+        self._put([messages[start : start + size] for start in range(0, len(messages), size)])
+
+    def _put(self, pieces: Sequence[Work | None]) -> None:
+        if self._handler.is_async:
+            self._async_line.put(pieces)
+        else:
+            for piece in pieces:
+                self._line.put(piece)
 
     def _handle_in_thread(self) -> None:
         function, is_batch = self._handler.function, self._handler.batch is not None
@@ -98,8 +104,9 @@ class Handlers:
 
     async def _handle_tasks(self) -> None:
         function, is_batch = self._handler.function, self._handler.batch is not None
-        begins = self._begins
-        while (work := await self._async_line.get()) is not None:
+        begins, line = self._begins, self._async_line
+        pieces = line.pieces
+        while (work := pieces.popleft() if pieces else await line.get()) is not None:
             if begins is not None and not begins(work):
                 continue
             error: BaseException | None = None
@@ -130,21 +137,19 @@ class Handlers:
     def end(self) -> list[Work]:
         """Let the handlers end after what they have; what they have not begun is given back."""
         found = list(self._taken_back())
-        put = self._async_line.put_nowait if self._handler.is_async else self._line.put
-        for _ in range(self._handler.concurrency):
-            put(None)
+        self._put([None] * self._handler.concurrency)
         return found
 
     def _taken_back(self) -> list[Work]:
-        found: list[Work] = []
-        line = self._async_line if self._handler.is_async else self._line
-        try:
+        pieces = self._async_line.pieces
+        found = [work for work in pieces if work is not None]
+        pieces.clear()
+        with suppress(queue.Empty):
             while True:
-                work = line.get_nowait()
+                work = self._line.get_nowait()
                 if work is not None:
                     found.append(work)
-        except (queue.Empty, asyncio.QueueEmpty):
-            return found
+        return found
 
     async def ended(self, within_s: float) -> None:
         """Wait for them, at most so long; coroutines are cancelled then."""
@@ -164,8 +169,10 @@ class Handlers:
 class Settler:
     """Settles what is decided about leased messages. `add` and `wake` from any thread."""
 
-    def __init__(self, group: LeasedGroup, given: Callable[[Decision], None], at_once: int) -> None:
-        """`given`: called for each decision that is settled; `at_once`: so many do not wait."""
+    def __init__(
+        self, group: LeasedGroup, given: Callable[[Sequence[Decision]], None], at_once: int
+    ) -> None:
+        """`given`: called with decisions that are settled; `at_once`: so many do not wait."""
         self._group = group
         self._given = given
         self._at_once = at_once
@@ -192,7 +199,7 @@ class Settler:
         try:
             await self._group.settle_now(decision)
         finally:
-            self._given(decision)
+            self._given([decision])
 
     async def _settle_on(self) -> None:
         while True:
@@ -208,21 +215,19 @@ class Settler:
     async def settle(self) -> bool:
         """Settle what is decided; whether all of it is."""
         while self._decided:
-            some: list[Decision] = []
-            while self._decided and len(some) < SETTLE_MAX:
-                some.append(self._decided.popleft())
+            count = min(len(self._decided), SETTLE_MAX)
+            some = [self._decided.popleft() for _ in range(count)]
             try:
                 left = await self._group.settle(some)
             except BaseException:
                 self._decided.extendleft(reversed(some))  # an end in between; said again
                 raise
-            self._decided.extendleft(reversed(left))
-            kept = set(map(id, left))
-            for decision in some:
-                if id(decision) not in kept:
-                    self._given(decision)
             if left:
+                self._decided.extendleft(reversed(left))
+                kept = set(map(id, left))
+                self._given([decision for decision in some if id(decision) not in kept])
                 return False
+            self._given(some)
         return True
 
     async def stop(self) -> None:

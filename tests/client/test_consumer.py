@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from curlew_client import AsyncClient, Client, DeadLetter, Received, Retry, Worker
 from curlew_client.errors import ReceiptHandleExpired, Unauthorized
 
-from tests.support.clients.scripted_node import answered, broken, refused, scripted
+from tests.support.clients.scripted_node import answered, broken, hung, refused, scripted
 from tests.support.nodes.node import ROOT, RunningNode, run_node
 from tests.support.nodes.waiting import until, wait_until
 
@@ -397,9 +398,12 @@ def test_a_receive_whose_answer_is_lost_asks_for_the_same_messages() -> None:
     assert b"attempt_id" in first.body
 
 
-def test_an_ack_that_fails_is_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("status", "code"), [(503, "SYSTEM_BUSY"), (507, "DISK_FULL")])
+def test_an_ack_that_fails_is_said_again(
+    monkeypatch: pytest.MonkeyPatch, status: int, code: str
+) -> None:
     monkeypatch.setattr("curlew_client.consuming.working.RETRY_S", 0.01)
-    busy = refused(503, "SYSTEM_BUSY", "Retry-After: 0", retryable=True)
+    busy = refused(status, code, "Retry-After: 0", retryable=True)
     settles: list[bytes] = []
     with scripted(ONE) as node:
         node.otherwise = lambda connection: _answer(node, settles, connection, busy)
@@ -417,6 +421,51 @@ def _answer(node: Any, settles: list[bytes], connection: Any, busy: Any) -> None
         return
     settles.append(asked.body)
     (busy if len(settles) < 3 else ACKED)(connection)
+
+
+def test_a_receive_that_hangs_in_a_proxy_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("curlew_client.consuming.running.WAIT_S", 0)
+    monkeypatch.setattr("curlew_client.consuming.running.FAILURE_PAUSE_S", 0)
+    seen: list[str] = []
+    with scripted(hung, ONE) as node:
+        node.otherwise = lambda connection: _answer(node, [], connection, ACKED)
+        worker = Worker(node.url, timeout=0.2, retries=0)
+        worker.consumer(TOPIC, group="g")(lambda message: seen.append(message.text))
+        with worker:
+            wait_until(lambda: bool(seen))
+    assert seen == ["x"]
+
+
+def test_a_handler_that_blocks_the_loop_loses_its_leases_and_no_message(
+    node: RunningNode, request: pytest.FixtureRequest
+) -> None:
+    name = group(node, request)
+    blocked: list[str] = []
+    done: set[str] = set()
+    worker = Worker(node.url)
+
+    @worker.consumer(name, group=name, invisible="1s")
+    async def bill(message: Received[Any]) -> None:
+        if not blocked:
+            blocked.append(message.message_id)
+            wait_until(lambda: "in_flight" not in lag(node, name))
+        done.add(message.message_id)
+
+    with worker:
+        wait_until(lambda: lag(node, name) == {})
+    assert len(done) == 20
+
+
+def test_a_step_of_the_clock_changes_no_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted() as node, Client(node.url) as curlew:
+        curlew.send(TOPIC, b"a")
+        now_ns = time.time_ns()
+        monkeypatch.setattr("time.time_ns", lambda: now_ns - 3_600 * 10**9)
+        curlew.send(TOPIC, b"b")
+        first, second = node.sends
+    names = "mq-producer-id", "mq-producer-epoch"
+    assert [first.headers[name] for name in names] == [second.headers[name] for name in names]
+    assert [first.number[1], second.number[1]] == ["0", "1"]
 
 
 def test_a_wrong_key_ends_a_worker() -> None:

@@ -27,6 +27,16 @@ def test_a_client_is_there_without_httpx() -> None:
     assert shown.stdout == "False\n"
 
 
+def test_a_command_loads_no_more_than_it_needs() -> None:
+    code = "import sys, curlew_client.command.resources.lags; print(*sys.modules)"
+    shown = subprocess.run(
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True
+    )
+    loaded = set(shown.stdout.split())
+    assert not loaded & {"asyncio", "ssl", "zstandard", "gzip", "httpx", "rich.live"}
+    assert not loaded & {"curlew_client.session", "curlew_client.hooks"}
+
+
 @pytest.mark.parametrize("name", curlew_client.__all__)
 def test_each_name_is_there(name: str) -> None:
     assert getattr(curlew_client, name).__module__.startswith("curlew_client.")

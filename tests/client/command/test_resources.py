@@ -1,6 +1,14 @@
 """Topics, groups and lag on the command line, against a node."""
 
 import json
+import os
+import time
+from types import SimpleNamespace
+
+import pytest
+from curlew_client import Client
+from curlew_client.command.entry import Exit
+from curlew_client.command.resources import lags
 
 from tests.client.command.conftest import Run
 
@@ -79,6 +87,41 @@ def test_the_lag_of_a_group(curlew: Run) -> None:
     assert json.loads(curlew("lag", "slow", "--json").out)["ready"] == 2
     assert json.loads(curlew("lag", "slow", "--json", "--topic", "late").out)["ready"] == 2
     assert curlew("lag", "nobody").status == 5
+
+
+@pytest.mark.parametrize("how", ["plain", "--json", "terminal"])
+def test_the_lag_of_a_group_is_watched(
+    curlew: Run, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    name = f"watch-{how.strip('-')}"
+    curlew("topic", "create", name, "--queues", "1")
+    curlew("send", name, "a", "b", "c")
+    curlew("receive", name, "-g", name)
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise KeyboardInterrupt
+        with Client(os.environ["CURLEW_URL"]) as client:
+            for message in client.receive_batch(name, group=name, max_messages=1):
+                message.ack()
+
+    clock = SimpleNamespace(sleep=sleep, time_ns=time.time_ns)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(lags, "time", clock)
+    monkeypatch.setattr(lags, "is_terminal", lambda: how == "terminal")
+    words = ["--json"] if how == "--json" else []
+    done = curlew("lag", name, "--watch", "--every", "5s", *words)
+    assert (done.status, pauses) == (Exit.INTERRUPTED, [5.0] * 3)
+    if how == "--json":
+        assert [json.loads(line)["ready"] for line in done.out.splitlines()] == [2, 1, 0]
+    elif how == "plain":
+        lines = [line.partition(",")[0] for line in done.out.splitlines()]
+        assert lines == [f"{name}: {left} ready" for left in (2, 1, 0)]
+    else:
+        assert f"{name}: 0 ready" in done.out
+        assert "committed" in done.out, "the columns of the table"
 
 
 def test_a_namespace_has_its_own_names(curlew: Run) -> None:

@@ -5,16 +5,13 @@ client or worker as `hooks=[…]`. They run in the order of that list before, an
 after; in the thread, or on the event loop, of the call that they are about, so they must not block.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from curlew_client.consuming.messages import Received
 from curlew_client.producing.messages import Message
 from curlew_client.results import SendResult
-
-LOG: Final = logging.getLogger("curlew_client")
 
 
 class Sending:
@@ -139,7 +136,10 @@ class Hooks:
             try:
                 getattr(hook, f"after_{what}")(subject)
             except Exception:
-                LOG.exception("after_%s of the hook %r failed", what, hook)
+                import logging  # a command has no hooks
+
+                log = logging.getLogger("curlew_client")
+                log.exception("after_%s of the hook %r failed", what, hook)
 
 
 class _Handled:

@@ -1,10 +1,8 @@
 """The options of a client, checked once; and the addresses of nodes. Pure, but for the environment
 and the name of this machine."""
 
-import difflib
 import os
 import socket
-import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +11,8 @@ from urllib.parse import urlsplit
 from curlew_client.wire.durations import Duration, seconds_of
 
 if TYPE_CHECKING:
+    import ssl
+
     from curlew_client.hooks import Hook
 
 VERSION: Final = "0.1.0"
@@ -56,7 +56,7 @@ class Options:
     """Sends at once, each with its connection and its lane; others wait for their turn."""
     avoid_slow_nodes: bool = False
     """RocketMQ's latency fault table, for clients with several nodes."""
-    tls: ssl.SSLContext | None = None
+    tls: "ssl.SSLContext | None" = None
     """For `https`; None: the certificates that this machine trusts."""
     hooks: "Sequence[Hook]" = ()
     """What happens around each send and each handler of a worker: see `Hook`."""
@@ -67,6 +67,8 @@ class Options:
         known = {field.name for field in fields(cls)}
         for name in given:
             if name not in known:
+                import difflib
+
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise TypeError(f"there is no option {name!r}{hint}")
@@ -79,8 +81,11 @@ class Options:
         for name in ("timeout", "connect_timeout", "linger"):
             seconds_of(name, getattr(options, name))
         check_hooks(options.hooks)
-        if options.tls is not None and not isinstance(options.tls, ssl.SSLContext):
-            raise TypeError(f"tls is an ssl.SSLContext, not {type(options.tls).__name__}")
+        if options.tls is not None:
+            import ssl
+
+            if not isinstance(options.tls, ssl.SSLContext):
+                raise TypeError(f"tls is an ssl.SSLContext, not {type(options.tls).__name__}")
         return options
 
 

@@ -2,10 +2,10 @@
 
 import select
 import socket
-import ssl
 import threading
 import time
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from curlew_client.errors import NotCurlew, TimedOut, TooMuchUnderWay
 from curlew_client.options import Node
@@ -13,6 +13,9 @@ from curlew_client.producing.attempts import lost
 from curlew_client.wire.http1 import Answer, AnswerParser, MalformedAnswer
 
 _READ_BYTES = 256 * 1024
+
+if TYPE_CHECKING:
+    import ssl
 
 
 class BlockingConnection:
@@ -26,12 +29,16 @@ class BlockingConnection:
         self._poll.register(sock, select.POLLIN)
 
     @classmethod
-    def open(cls, node: Node, tls: ssl.SSLContext | None, timeout_s: float) -> "BlockingConnection":
+    def open(
+        cls, node: Node, tls: "ssl.SSLContext | None", timeout_s: float
+    ) -> "BlockingConnection":
         """Connect. Raises `ConnectionFailed`, with nothing stored."""
         try:
             sock = socket.create_connection((node.host, node.port), timeout_s)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if node.is_tls:
+                import ssl
+
                 context = tls or ssl.create_default_context()
                 sock = context.wrap_socket(sock, server_hostname=node.host)
         except OSError as error:

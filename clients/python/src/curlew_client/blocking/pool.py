@@ -5,18 +5,21 @@ The one used last is used first, so those that are not needed grow old and the n
 The bound on them is the bound on requests at once, which the callers keep.
 """
 
-import ssl
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from curlew_client.blocking.connection import BlockingConnection
 from curlew_client.options import Node
 from curlew_client.wire.http1 import Answer
 
+if TYPE_CHECKING:
+    import ssl
+
 
 class BlockingPool:
     """Connections of one client."""
 
-    def __init__(self, tls: ssl.SSLContext | None, connect_timeout_s: float) -> None:
+    def __init__(self, tls: "ssl.SSLContext | None", connect_timeout_s: float) -> None:
         self._tls = tls
         self._connect_timeout_s = connect_timeout_s
         self._idle: dict[str, list[BlockingConnection]] = {}

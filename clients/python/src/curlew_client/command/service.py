@@ -15,12 +15,9 @@ from urllib.parse import urlencode
 
 from cyclopts import Parameter
 
-from curlew_client.blocking.pool import BlockingPool
-from curlew_client.blocking.sending import BlockingSender
 from curlew_client.command.contexts import NAME_VARIABLE, Context, Contexts
 from curlew_client.command.words import NotSo
 from curlew_client.options import DEFAULT_URL, URL_VARIABLE, Options
-from curlew_client.session import Session
 from curlew_client.wire.durations import seconds_of
 from curlew_client.wire.problems import check_is_curlew, error_of
 
@@ -85,6 +82,10 @@ class Service:
     """The node of one command. Open until `close_all`."""
 
     def __init__(self, where: Where) -> None:
+        from curlew_client.blocking.pool import BlockingPool
+        from curlew_client.blocking.sending import BlockingSender
+        from curlew_client.session import Session
+
         found = context_of(where)
         self.namespace = found.get("namespace") or None
         self.timeout_s = seconds_of("--timeout", where.timeout)

@@ -1,15 +1,10 @@
 """Bodies of messages: from what a program has to bytes with a content type, and packed. Pure."""
 
-import gzip
 import json
 import zlib
 from base64 import b64decode
-from contextlib import suppress
+from functools import cache
 from typing import Any, Final
-
-_zstandard: Any = None
-with suppress(ImportError):  # the extra may not be installed
-    import zstandard as _zstandard
 
 Body = bytes | bytearray | memoryview | str | dict[str, Any]
 
@@ -20,6 +15,16 @@ _RATIO_MAX: Final = 90
 _UNPACKED_MAX: Final = 64 * 1024 * 1024
 _UNSUSPECTED_BYTES: Final = 1024 * 1024
 """A node refuses a body beyond this that unpacks to more than 100 times its size."""
+
+
+@cache
+def _zstandard() -> Any:
+    """The library, loaded when a body needs it; None: the extra is not installed."""
+    try:
+        import zstandard
+    except ImportError:
+        return None
+    return zstandard
 
 
 def encode_body(body: object) -> tuple[bytes, str | None]:
@@ -52,9 +57,12 @@ def shown_body(shown: dict[str, Any]) -> bytes:
 def packed(body: bytes) -> tuple[bytes, str | None]:
     """The body and its `Content-Encoding`: zstd if the extra is installed, else gzip, or as it
     is when that saves too little."""
-    if _zstandard is not None:
-        encoding, small = "zstd", _zstandard.ZstdCompressor(level=1).compress(body)
+    zstandard = _zstandard()
+    if zstandard is not None:
+        encoding, small = "zstd", zstandard.ZstdCompressor(level=1).compress(body)
     else:
+        import gzip
+
         encoding, small = "gzip", gzip.compress(body, compresslevel=1)
     is_bomb = len(body) > _UNSUSPECTED_BYTES and len(small) * _RATIO_MAX < len(body)
     if is_bomb or len(small) > len(body) * _SAVED_AT_LEAST:
@@ -72,6 +80,7 @@ def unpacked(body: bytes, kind: int) -> bytes:
             return zlib.decompress(body)
         except zlib.error as error:
             raise ValueError(f"a packed body is damaged: {error}") from None
-    if kind == 2 and _zstandard is not None:
-        return bytes(_zstandard.ZstdDecompressor().decompress(body, max_output_size=_UNPACKED_MAX))
+    zstandard = _zstandard()
+    if kind == 2 and zstandard is not None:
+        return bytes(zstandard.ZstdDecompressor().decompress(body, max_output_size=_UNPACKED_MAX))
     raise ValueError("a body is packed by lz4 or zstd, which this client cannot read; install zstd")

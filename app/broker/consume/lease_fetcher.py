@@ -4,7 +4,7 @@ Fair over queues, the one with the retries included: each take begins one queue 
 messages that came back go first, in offset order, then new ones. A filter leaves out new messages
 for the whole group: what does not match counts as done, as in RocketMQ, where a group has one
 subscription. Retries and what came back are delivered whatever the filter says by then, also as in
-RocketMQ.
+RocketMQ; in a group in order, what is handed out or parked keeps its place in line.
 
 Nothing is leased twice: between looking at a queue and granting there is no await, but for a cold
 read, during which the queue is marked and others pass it by. Event loop only.
@@ -38,6 +38,10 @@ from app.store.formats.record.record import stored_properties
 ORDERED_LOOK_MESSAGES: Final = 64
 ORDERED_LOOK_BYTES: Final = MIB
 """What a group in order looks at to find messages whose turn it is."""
+
+ORDERED_KNOWN_MESSAGES: Final = 512
+"""Messages of before a restart that one look of a filter in a group in order goes through: some may
+be handed out still, and stand in line."""
 
 LOOKS_PER_TURN: Final = 4
 """Looks of a filter before others get their turn of the event loop."""
@@ -285,15 +289,21 @@ class LeaseFetcher:
     def _read_new(
         self, fetch: Fetch, queue: LeasedQueue, start: int, wait_for_disk: bool
     ) -> ReadResult:
+        wanted = None if queue.is_retry else fetch.wanted
+        end = None if fetch.span is None else start + self._span_left(fetch.span, queue)
+        if wanted is not None and queue.order is not None and start < queue.restored_end:
+            is_known, known_end = queue.alike_from(start, ORDERED_KNOWN_MESSAGES)
+            wanted = None if is_known else wanted
+            end = known_end if end is None else min(end, known_end)
         return read_matching(
             self._store,
             queue.stored_topic,
             queue.stored_queue_id,
             start,
-            wanted=None if queue.is_retry else fetch.wanted,
+            wanted=wanted,
             max_messages=fetch.messages_left if queue.order is None else ORDERED_LOOK_MESSAGES,
             max_bytes=fetch.bytes_left if queue.order is None else ORDERED_LOOK_BYTES,
-            end_offset=None if fetch.span is None else start + self._span_left(fetch.span, queue),
+            end_offset=end,
             wait_for_disk=wait_for_disk,
         )
 

@@ -9,7 +9,7 @@ Acks that are one step with sends go through `ack_and_produce`, by `look_at` and
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -129,7 +129,8 @@ class Settler:
         if dead_letters:
             failed |= self._fail_all(subscription, "dead_letter", dead_letters, results, now_s)
         if releases:
-            released = self._release_all(subscription, releases, results, now_s)
+            with _kept_failing(failed.values()):
+                released = self._release_all(subscription, releases, results, now_s)
         if failed:
             ended = await self._failed_deliveries.deal_with(
                 subscription, settings, list(failed.values())
@@ -468,6 +469,17 @@ class Taken:
     def _counts(self, queue: LeasedQueue) -> bool:
         """Whether it is that of a group and a topic that were not deleted since."""
         return self._consumer_journal.find(queue.key) is queue.state
+
+
+@contextlib.contextmanager
+def _kept_failing(failed: Iterable[FailedDelivery]) -> Iterator[None]:
+    """What is raised before these are dealt with leaves them to the lease watch."""
+    try:
+        yield
+    except BaseException:
+        for queue, offset, lease in failed:
+            queue.leases.keep_failing(offset, lease)
+        raise
 
 
 def _tell_of_ended(

@@ -378,8 +378,13 @@ class ConsumerJournal:
     def hand_out(
         self, subscription: Subscription, leased: Sequence[Held], until_ms: int
     ) -> AppendFuture:
-        """Messages were leased once more each, until then by the wall clock."""
-        return self.change(self._handed_out(subscription, leased, 1, until_ms), FlushMode.ASYNC)
+        """Messages were leased once more each, until then by the wall clock. When the log refuses
+        that, memory knows it still, as `take_back` does."""
+        entry = self._handed_out(subscription, leased, 1, until_ms)
+        try:
+            return self.append(entry, FlushMode.ASYNC)
+        finally:
+            self._state.take(entry)
 
     def note_leases(
         self, subscription: Subscription, leased: Sequence[Held], until_ms: int = 0

@@ -140,6 +140,19 @@ class LeasedQueue:
             return False
         return self.leases.is_parked(offset) or self.leases.state_of(offset) is not None
 
+    def alike_from(self, start: int, most: int) -> tuple[bool, int]:
+        """Of a group in order: whether the message at `start` is handed out or parked since before
+        a restart, so that its key waits for it whatever a filter says; and the end of those, at
+        most `most`, of which the same is true."""
+        is_known, end = self._is_waited_for(start), start + 1
+        stop = min(start + most, self.restored_end)
+        while end < stop and self._is_waited_for(end) is is_known:
+            end += 1
+        return is_known, end
+
+    def _is_waited_for(self, offset: int) -> bool:
+        return self.is_fetched(offset) or offset in self.state.parked
+
     def give_turn(self, turn: Turn) -> None:
         """It is this message's turn: it is ready, unless it was parked before a restart, and is
         not to be delivered before the log has its release; or it has had its turn then."""

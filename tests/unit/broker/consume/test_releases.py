@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.broker.results import Delivery, Extend
+from app.broker.results import Delivery, Extend, Nack
 from app.broker.tracing.trace_notes import TraceKind
 from app.domain.errors import (
     CurlewError,
@@ -12,6 +12,7 @@ from app.domain.errors import (
     InvalidReceiptHandle,
     ReceiptHandleExpired,
     StoreFailed,
+    TooManyRequests,
 )
 from app.domain.message import Message
 from app.domain.settings import CustomizedRetry, DeliveryOrder, GroupSettings
@@ -166,3 +167,44 @@ async def test_the_trail_says_so() -> None:
         trail = await world.broker.message_trace.trail(TOPIC, 0, 0, group=GROUP)
         kinds = [event.kind for event in trail.events]
         assert kinds == [TraceKind.DELIVERED, TraceKind.RELEASED]
+
+
+async def test_a_release_that_is_refused_keeps_no_nack_of_its_request_from_being_dealt_with() -> (
+    None
+):
+    async with running() as world:
+        await world.retry_at_once()
+        world.store.fill(TOPIC, 0, [b"a", b"b"])
+        first, second = await world.receive()
+        world.store.refusal = TooManyRequests("too many bytes wait")
+        nacks, releases = [Nack(first.receipt_handle, 0)], [second.receipt_handle]
+        with pytest.raises(TooManyRequests):
+            await world.broker.settler.settle(TOPIC, GROUP, nacks=nacks, releases=releases)
+        world.store.refusal = None
+        await world.lapse()
+        again = await world.receive()
+        assert sorted(zip(bodies(again), attempts(again), strict=True)) == [(b"a", 2), (b"b", 1)]
+
+
+@pytest.mark.parametrize("error", [TooManyRequests, DiskFull])
+async def test_a_delivery_that_the_log_refused_takes_none_of_before_back(
+    error: type[CurlewError],
+) -> None:
+    """A receive that is refused is handed back by the node; one on a full disk, by its client."""
+    async with running() as world:
+        retry = CustomizedRetry((0,))
+        await world.group(GroupSettings(order=DeliveryOrder.FIFO, retry_policy=retry))
+        world.store.fill(TOPIC, 0, [b"a"])
+        await world.nack(*await world.receive())
+        world.store.refusal = error("no")
+        if error is DiskFull:
+            received = await world.receive()
+            world.store.refusal = None
+            assert await release(world, *received) == [None]
+        else:
+            with pytest.raises(error):
+                await world.receive()
+            world.store.refusal = None
+        assert attempts(await world.receive()) == [2]
+        await world.kill()
+        assert attempts(await world.receive()) == [3]

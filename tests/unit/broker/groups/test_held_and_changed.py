@@ -11,7 +11,7 @@ import pytest
 
 from app.domain.errors import ReceiptHandleExpired
 from app.domain.message import Message
-from app.domain.settings import CustomizedRetry, DeliveryOrder, GroupSettings
+from app.domain.settings import CustomizedRetry, DeliveryOrder, GroupSettings, WhenExhausted
 from tests.support.nodes.brokers import GROUP, TOPIC, World, offsets, running
 
 pytestmark = pytest.mark.anyio
@@ -86,3 +86,30 @@ async def test_held_messages_are_passed_without_being_read(world: World) -> None
     assert offsets(await world.receive(1)) == [0]
     assert offsets(await world.receive(1)) == [1_000]
     assert len(reads) < 10
+
+
+async def sent_in_order(world: World) -> None:
+    for tag in ("x", "y", "x"):
+        message = Message(tag.encode(), tag=tag, sharding_key="k")
+        await world.broker.sender.send(TOPIC, message, queue_id=0)
+
+
+async def test_a_key_waits_for_a_message_that_another_filter_leaves_out(world: World) -> None:
+    await world.group(IN_ORDER)
+    await sent_in_order(world)
+    (first,) = await world.receive()
+    await world.kill()
+    assert await world.receive(filter="y", replace_subscription=True) == []
+    assert await world.ack(first) == [None]
+    assert offsets(await world.receive()) == [1]
+
+
+async def test_a_parked_message_blocks_its_key_whatever_the_filter(world: World) -> None:
+    park = WhenExhausted.PARK
+    await world.group(replace(IN_ORDER, max_attempts=1, on_exhausted=park))
+    await sent_in_order(world)
+    (first,) = await world.receive()
+    await world.nack(first)
+    await world.kill()
+    assert await world.receive(filter="y", replace_subscription=True) == []
+    assert world.committed() == {0: 0}

@@ -73,6 +73,26 @@ def test_an_address_names_a_search_and_an_operation(browser: Browser, origin: st
         expect(page.locator("#receive_messages table")).to_be_hidden()
 
 
+def test_an_operation_is_tried_on_the_node(browser: Browser, origin: str) -> None:
+    with watched_page(browser) as watched:
+        page = watched.page
+        page.goto(f"{origin}/docs#put_topic")
+        put = page.locator("#put_topic")
+        put.get_by_label("topic (path)").fill("tried-out")
+        put.get_by_label("body", exact=True).fill('{"queues": 2}')
+        put.get_by_role("button", name="Try it").click()
+        expect(put.get_by_label("Answer")).to_contain_text('"tried-out"')
+        expect(put.get_by_label("Answer")).to_contain_text("201")
+        page.goto(f"{origin}/docs#get_topic")
+        got = page.locator("#get_topic")
+        got.get_by_label("topic (path)").fill("a/b")
+        got.get_by_role("button", name="Try it").click()
+        expect(got.get_by_label("Answer")).to_contain_text("404")
+        assert [line for line in watched.console if "404" not in line] == []
+        assert watched.policy_violations() == []
+        assert watched.foreign_requests(origin) == []
+
+
 def test_the_page_is_whole_without_scripts(browser: Browser, origin: str) -> None:
     with watched_page(browser, scripts=False) as watched:
         watched.page.goto(f"{origin}/docs")

@@ -1,10 +1,12 @@
 """`/docs`: the operations of the OpenAPI document as one HTML page with a search. Pure.
 
-The page is whole without its script, which only hides the operations that a search does not name.
+The page is whole without its script, which hides the operations that a search does not name, and
+gives each a form to try it on this node.
 Style and script are files of this node, so that the policy of the answer allows nothing inline.
 Addresses are relative to `/docs`: the page works behind a proxy that adds a prefix.
 """
 
+import json
 from html import escape
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -70,7 +72,7 @@ def page_files() -> dict[str, PageFile]:
 def _operation(method: str, path: str, operation: Json, shared: Json) -> str:
     rows = [_row(p["name"], p["in"], p.get("description", "")) for p in operation["parameters"]]
     bodies = operation.get("requestBody", {}).get("content", {})
-    rows += [_row(media_type, "body", "") for media_type in bodies]
+    rows += [_row(name, "body", _example(body)) for name, body in bodies.items()]
     rows += [
         _row(status, "answer", _described(answer, shared))
         for status, answer in operation["responses"].items()
@@ -80,6 +82,14 @@ def _operation(method: str, path: str, operation: Json, shared: Json) -> str:
         f"<code>{escape(path)}</code> — {escape(operation['summary'])}</summary>"
         f"<p>{escape(operation.get('description', ''))}</p><table>{''.join(rows)}</table></details>"
     )
+
+
+def _example(body: Json) -> str:
+    """The first example of a body; empty without one."""
+    for example in body.get("examples", {}).values():
+        value = example.get("value")
+        return value if isinstance(value, str) else json.dumps(value, indent=2)
+    return ""
 
 
 def _described(answer: Json, shared: Json) -> str:

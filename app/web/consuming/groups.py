@@ -41,7 +41,10 @@ async def list_groups(page: Page) -> Outcome:
     found = await page.get(
         "groups", prefix=prefix, page_token=token, page_size=GROUPS_PER_PAGE, show="lag"
     )
-    lag = {each["group"]: each for each in found["lag"]}
+    if await _is_of_one_shard(page):
+        lag = {each["group"]: each for each in found["lag"]}
+    else:  # the list has figures of this node's shard alone
+        lag = {each["name"]: await lag_of(page, each["name"]) for each in found["groups"]}
     rows = [(group, lag.get(group["name"])) for group in found["groups"]]
     return page.show(
         "consuming/groups.html",
@@ -50,6 +53,12 @@ async def list_groups(page: Page) -> Outcome:
         prefix=prefix,
         token=token,
     )
+
+
+async def _is_of_one_shard(page: Page) -> bool:
+    """Whether there is no other node that has a part of the queues."""
+    nodes = await page.find("nodes")
+    return nodes is not None and len({each["shard"] for each in nodes["nodes"]}) <= 1
 
 
 async def lag_of(page: Page, group: str) -> Json | None:

@@ -5,7 +5,7 @@ import asyncio
 import html
 import re
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urljoin
 
 import httpx
@@ -13,6 +13,7 @@ import pytest
 
 from app.api.http.request_context import Receive, Scope, Send
 from app.web import LiveStreams, build_web
+from app.web.serving.api import Answer, Api
 from app.web.serving.headers import CONTENT_SECURITY_POLICY
 from app.web.serving.sessions import COOKIE, COOKIE_UNDER_TLS
 from tests.support.nodes.closed import ClosedNode, closed_node, key_of
@@ -440,5 +441,25 @@ def test_a_parked_message_that_is_gone_is_not_released_again() -> None:
         answer = await client.post("/ui/groups/alpha-g/parked", data=form)
         assert answer.status_code in {404, 409}
         assert (await client.post("/ui/groups/alpha-g/parked")).status_code in {400, 422}
+
+    with_pages(use)
+
+
+def test_where_a_cluster_has_shards_the_list_of_groups_asks_for_the_lag_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    ask = Api.ask
+
+    async def noted(api: Api, method: str, where: str, **more: Any) -> Answer:
+        asked.append(where)
+        if where == "/v1/nodes":
+            return Answer(200, {}, b'{"nodes":[{"shard":"a"},{"shard":"b"}]}')
+        return await ask(api, method, where, **more)
+
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        monkeypatch.setattr(Api, "ask", noted)
+        assert (await client.get("/ui/groups")).status_code == 200
+        assert "/v1/groups/alpha-g/lag" in asked
 
     with_pages(use)

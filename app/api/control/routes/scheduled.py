@@ -128,6 +128,7 @@ async def list_scheduled_messages(
     "GET /v1/scheduled",
     "Delayed messages of all topics, by delivery time",
     needs={"topic": Action.LIST},
+    across=InOrder("messages"),
 )
 async def list_all_scheduled_messages(
     services: WithServices,
@@ -136,7 +137,8 @@ async def list_all_scheduled_messages(
     prefix: Annotated[str, Query(description="of topics whose names begin with it")] = "",
     page_token: Annotated[str | None, Query()] = None,
 ) -> ScheduledList:
-    """What waits on this node, the next one first; of topics that the caller sends to or reads."""
+    """What waits, the next one first; of topics that the caller sends to or reads. In a cluster all
+    of one shard, then all of the next."""
     access.for_anybody()
     namespace = current_namespace()
     beginning = stored("topic", prefix)

@@ -158,7 +158,8 @@ async def list_groups(
         Literal["lag", "dead_letters"] | None,
         Query(
             description="lag: also what is not done for each of them; dead_letters: only groups "
-            "that have dead letters, and how many"
+            "that have dead letters, and how many; in a cluster both of the shard of the node that "
+            "is asked"
         ),
     ] = None,
 ) -> GroupList:

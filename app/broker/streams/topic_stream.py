@@ -1,11 +1,14 @@
 """A stream without a group: all queues of a topic from a place on, or one of them.
 
 Each message has a cursor that says where to go on after it. In a queue the order is that of the
-offsets; between queues there is none. Event loop only.
+offsets; between queues there is none. Packed bodies are unpacked in a thread, and no more of them
+than a chunk may have. Event loop only.
 """
 
 import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from app.broker.ports import Topic
@@ -13,12 +16,16 @@ from app.broker.results import PullRequest, PullResult
 from app.broker.streams.stream import SharedParts, Stream, StreamRequest
 from app.domain.errors import CurlewError
 from app.domain.handles.cursors import encode_cursor
+from app.domain.limits import KIB
 from app.domain.message import StoredMessage
 from app.domain.settings import StartPosition
-from app.store import Gap, QueueBounds
+from app.store import Gap, QueueBounds, packed_bytes
 
 _EXPIRED: Final = "EXPIRED"
 """The reason of a gap that retention made."""
+
+_INLINE_BYTES_MAX: Final = 4 * KIB
+"""Bytes of records with packed bodies that are unpacked where they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +142,11 @@ class TopicStream(Stream):
                 if messages:
                     break  # the next look raises it again, after these have gone out
                 raise
-            self._take(queue_id, result, messages, gaps)
-            messages_left -= len(result.read.records)
-            bytes_left -= sum(map(len, result.read.records))
+            found = await self._messages_of(result.read.records, bytes_left)
+            self._take(queue_id, result, found, messages, gaps)
+            messages_left -= len(found)
+            stored_bytes = sum(map(len, result.read.records[: len(found)]))
+            bytes_left -= max(stored_bytes, sum([len(each.body) for each in found]))
         return TopicChunk(messages, gaps, self.cursor)
 
     async def _pull(self, queue_id: int, max_messages: int, max_bytes: int) -> PullResult:
@@ -150,20 +159,48 @@ class TopicStream(Stream):
         )
         return await self._shared.puller.pull(self._topic.name, queue_id, request)
 
+    async def _messages_of(
+        self, records: Sequence[memoryview], bytes_max: int
+    ) -> list[StoredMessage]:
+        """The messages of the first records, until their plain bodies are `bytes_max`; at least
+        one if there is one."""
+        work = partial(_decoded, records, self._shared.store.decode, bytes_max)
+        if packed_bytes(records) <= _INLINE_BYTES_MAX:
+            return work()
+        return await self._loop.run_in_executor(None, work)
+
     def _take(
         self,
         queue_id: int,
         result: PullResult,
+        found: Sequence[StoredMessage],
         messages: list[StreamedMessage],
         gaps: list[StreamGap],
     ) -> None:
-        offsets, decode = self._offsets, self._shared.store.decode
+        """Take what was `found`; what of the result is behind it is read again."""
+        offsets, end = self._offsets, result.next_offset
+        if len(found) < len(result.read.records):
+            end = found[-1].queue_offset + 1
         if result.clamped and offsets[queue_id] < result.min_offset:
             expired = Gap(offsets[queue_id], result.min_offset, _EXPIRED)
             gaps.append(StreamGap(queue_id, expired))
-        gaps += [StreamGap(queue_id, gap) for gap in result.read.gaps]
-        for record in result.read.records:
-            message = decode(record)
+        gaps += [StreamGap(queue_id, gap) for gap in result.read.gaps if gap.from_offset < end]
+        for message in found:
             offsets[queue_id] = message.queue_offset + 1
             messages.append(StreamedMessage(message, self.cursor))
-        offsets[queue_id] = result.next_offset
+        offsets[queue_id] = end
+
+
+def _decoded(
+    records: Sequence[memoryview], decode: Callable[[memoryview], StoredMessage], bytes_max: int
+) -> list[StoredMessage]:
+    """Any thread."""
+    found: list[StoredMessage] = []
+    size = 0
+    for record in records:
+        message = decode(record)
+        found.append(message)
+        size += len(message.body)
+        if size >= bytes_max:
+            break
+    return found

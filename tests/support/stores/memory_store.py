@@ -30,6 +30,7 @@ from app.store import (
     Unit,
 )
 from app.store.formats.frame.batch_frame import RequestFrame
+from app.store.formats.record.compression import system_flag_of
 from app.store.formats.record.message_id import decode_message_id, encode_message_id
 from app.store.formats.record.record import decode_message, encode_properties, encode_record
 from tests.support.stores.simulated_files import SimulatedFiles
@@ -148,6 +149,7 @@ class MemoryStore:
                 store_host=HOST,
                 flag=message.flag & 0xFFFFFFFF,
                 reconsume_times=message.reconsume_times,
+                system_flag=system_flag_of(message.encoding),
             )
             self._bytes_end += len(record)
             self._by_position[at] = (topic, queue_id, offset)

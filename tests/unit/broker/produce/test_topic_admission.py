@@ -2,16 +2,20 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext
+from functools import partial
 
 import pytest
 
 from app.broker.dedup.tokens import KeyToken, ProducerToken
+from app.broker.polling.poll_values import PollRequest
 from app.broker.read.browser import BrowseRequest
 from app.broker.results import BatchItem, Send
 from app.broker.streams.group_stream import GroupStreamRequest
 from app.broker.streams.stream import StreamEnded
 from app.broker.streams.topic_stream import TopicStreamRequest
 from app.domain.changes.conditions import Terms
+from app.domain.consumers.membership import Profile, TopicSubscription
 from app.domain.errors import (
     BodyTooLarge,
     CurlewError,
@@ -25,7 +29,7 @@ from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.domain.settings import Permission, TopicSettings
 from tests.support.clients.frames import request_frame
-from tests.support.nodes.brokers import GROUP, TOPIC, World, running
+from tests.support.nodes.brokers import GROUP, TOPIC, World, never_gone, running
 
 pytestmark = pytest.mark.anyio
 
@@ -122,6 +126,45 @@ async def test_the_other_half_goes_on(world: World) -> None:
     assert delivery.message.body == b"x"
     await settings(world, permission=Permission.NONE)
     assert await world.ack(delivery) == [None]
+
+
+@pytest.mark.parametrize(
+    ("settings_now", "perms", "writable", "is_read"),
+    [
+        ({"write_queues": 1}, ["rw", "r"], [True, False], True),
+        ({"write_queues": 1, "permission": Permission.WRITE}, ["w", "none"], [True, False], False),
+        ({"write_queues": 1, "permission": Permission.READ}, ["r", "r"], [False, False], True),
+        ({"permission": Permission.WRITE}, ["w", "w"], [True, True], False),
+        ({"permission": Permission.NONE}, ["none", "none"], [False, False], False),
+    ],
+)
+async def test_what_a_queue_takes_and_gives_is_what_its_permission_says(
+    settings_now: dict[str, object], perms: list[str], writable: list[bool], is_read: bool
+) -> None:
+    """It is derived: what is told of a queue, and what is done, come of the same two settings."""
+    async with running(2) as world:
+        send = world.broker.sender.send
+        for queue_id in range(2):
+            await send(TOPIC, Message(b"x"), queue_id=queue_id)
+        polled = PollRequest(Profile((TopicSubscription(TOPIC),)), 0)
+        poll = partial(world.broker.poller.poll, "pollers", "w1", gone=never_gone)
+        await poll(polled)
+        await settings(world, **settings_now)
+        topic = world.metadata.snapshot.topics[TOPIC]
+        assert [topic.permission_of(queue_id).value for queue_id in range(2)] == perms
+        for queue_id, is_writable in enumerate(writable):
+            assert ("w" in perms[queue_id]) is is_writable
+            assert ("r" in perms[queue_id]) is is_read
+            with nullcontext() if is_writable else pytest.raises(NoPermission):
+                await send(TOPIC, Message(b"y"), queue_id=queue_id)
+            with nullcontext() if is_read else pytest.raises(NoPermission):
+                assert (await world.pull(0, queue_id=queue_id)).read.records
+        with nullcontext() if is_read else pytest.raises(NoPermission):
+            received = await world.receive(max_messages=8)
+            assert {each.message.queue_id for each in received} == {0, 1}
+        told = await poll(polled)
+        statuses = {part.queue.queue_id: part.status for part in told.parts}
+        assert statuses == dict.fromkeys(range(2), "FOUND" if is_read else "NO_PERMISSION")
 
 
 async def test_sends_with_acks_are_refused_too(world: World) -> None:

@@ -1,6 +1,9 @@
 """Streams without a group: where they start, what they give, how they end."""
 
 import asyncio
+import threading
+import zlib
+from random import Random
 
 import pytest
 
@@ -17,7 +20,10 @@ from app.domain.errors import (
     TooManyRequests,
     TopicNotFound,
 )
-from app.domain.limits import Limits
+from app.domain.limits import KIB, Limits
+from app.domain.message import Message, StoredEncoding
+from app.store.formats.record import record
+from app.store.formats.record.compression import plain_body
 from tests.support.nodes.brokers import TOPIC, World, running
 from tests.support.nodes.waiting import until
 
@@ -54,6 +60,36 @@ async def test_it_gives_all_queues_each_in_its_order() -> None:
             assert [each for each in found if each[:1] == b"0"] == [b"0/%d" % n for n in range(5)]
             assert [each for each in found if each[:1] == b"2"] == [b"2/%d" % n for n in range(3)]
             assert len(found) == 8
+
+
+async def test_packed_bodies_are_unpacked_in_a_thread_and_no_more_than_a_chunk_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else one chunk of bodies that are small while packed would hold up everybody."""
+    async with running(2, limits=Limits(stream_chunk_bytes_max=64 * KIB)) as world:
+        plain = [bytes([number]) * 50 * KIB for number in range(12)]
+        noise = [Random(number).randbytes(6 * KIB) for number in range(2)]
+        for number, body in enumerate([*plain, *noise]):
+            packed = Message(zlib.compress(body), encoding=StoredEncoding.DEFLATE)
+            await world.broker.sender.send(TOPIC, packed, queue_id=number % 2)
+        threads: list[tuple[int, int]] = []
+
+        def seen(body: bytes, system_flag: int) -> bytes:
+            threads.append((len(body), threading.get_ident()))
+            return plain_body(body, system_flag)
+
+        monkeypatch.setattr(record, "plain_body", seen)
+        sizes: list[int] = []
+        found: list[bytes] = []
+        with await opened(world) as stream:
+            while chunk := bodies(await stream.next(0)):
+                sizes.append(sum(map(len, chunk)))
+                found += chunk
+        assert sorted(found) == sorted([*plain, *noise])
+        assert max(sizes) <= 2 * 50 * KIB + 64 * KIB
+        large = [thread for size, thread in threads if size > 4 * KIB]
+        assert len(large) >= 2
+        assert threading.get_ident() not in large
 
 
 async def test_every_cursor_goes_on_after_its_message() -> None:

@@ -219,7 +219,7 @@ class Gateway:
                 await relay.learn_of(operation, stored)
             if operation.across is not None and self._over_shards is not None:
                 await in_task()
-                if await self._over_shards.answered(exchange, operation):
+                if await self._over_shards.answered(exchange, operation, stored):
                     return
             aimed = relay.aimed_at(exchange, operation, stored)
             if aimed is not HERE:

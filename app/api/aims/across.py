@@ -47,7 +47,17 @@ class InOrder(NamedTuple):
     """Rows of a page where the request does not say it."""
 
 
-Across = Together | InOrder
+class Split(NamedTuple):
+    """A body whose entries are of several shards: each shard is given its own, and the results come
+    in the order of the request."""
+
+    lists: tuple[str, ...]
+    """The members that have the entries, in the order of their results."""
+    action: str = ""
+    """What is done with handles; empty: each list has its own, or it is a batch of messages."""
+
+
+Across = Together | InOrder | Split
 
 
 class Place(NamedTuple):

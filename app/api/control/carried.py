@@ -36,7 +36,7 @@ async def carried(request: Request) -> Response | None:
         return None
     context: RequestContext = request.scope[CONTEXT_KEY]
     await authorize(request)
-    if await OverShards(relay).answered(context, operation):
+    if await OverShards(relay).answered(context, operation, names):
         return _Answered()
     aimed = relay.aimed_at(context, operation, names)
     return _Answered() if await relay.carry(context, operation, names, aimed) else None

@@ -128,8 +128,12 @@ class Relay:
         return True
 
     async def _by_body(self, exchange: RequestContext, aim: Aim, names: Names) -> Shard:
-        """Read the body, ask it, and give it back."""
+        """Read the body, and ask it."""
         assert aim.body is not None
+        return aim.body(exchange, names, self.places, await self.body_of(exchange))
+
+    async def body_of(self, exchange: RequestContext) -> bytes:
+        """The body, unpacked; given back as it came to whoever reads it next."""
         limits = self.limits
         limit = max(limits.batch_bytes_max, MIB)
         body = await exchange.read_body(limit, batch_too_large)
@@ -139,7 +143,7 @@ class Relay:
             packing = packing_of(exchange.headers.get(CONTENT_ENCODING))
             if packing is not None:
                 body = await unpack(packing, body, limit, limits, batch_too_large)
-        return aim.body(exchange, names, self.places, body)
+        return body
 
     # --- carrying
 

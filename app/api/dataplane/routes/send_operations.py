@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Final
 
+from app.api.aims.across import Split
 from app.api.aims.of_names import A_REPLY
 from app.api.aims.of_sends import A_BATCH, A_MESSAGE
 from app.api.dataplane.requesting import (
@@ -140,6 +141,7 @@ SEND_MESSAGE: Final = _send(
 SEND_BATCH: Final = _send(
     operation_id="send_batch",
     aim=A_BATCH,
+    across=Split(("messages",)),
     route=f"POST {TOPIC_PATH}/messages:batch",
     summary="Send many messages",
     description=(

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Final
 
+from app.api.aims.across import Split
 from app.api.aims.of_names import A_RECEIPT, RECEIPTS
 from app.api.dataplane.routes.paths_and_answers import GROUP_PATH, SUB_GROUP
 from app.api.dataplane.settling import RECEIPT_PARAMETERS
@@ -24,6 +25,7 @@ _settle: Final = partial(
 
 SETTLE_MESSAGES: Final = _settle(
     operation_id="settle_messages",
+    across=Split(("acks", "nacks", "extends", "dead_letters", "releases")),
     aim=RECEIPTS,
     route=f"POST {GROUP_PATH}/messages:settle",
     summary="Ack, nack, extend, dead-letter and release messages, or ack and send",
@@ -52,6 +54,7 @@ SETTLE_MESSAGES: Final = _settle(
 
 ACK_MESSAGES: Final = _settle(
     operation_id="ack_messages",
+    across=Split(("receipt_handles",), "ack"),
     aim=RECEIPTS,
     route=f"POST {GROUP_PATH}/messages:ack",
     summary="Acknowledge messages",
@@ -61,6 +64,7 @@ ACK_MESSAGES: Final = _settle(
 
 NACK_MESSAGES: Final = _settle(
     operation_id="nack_messages",
+    across=Split(("receipt_handles",), "nack"),
     aim=RECEIPTS,
     route=f"POST {GROUP_PATH}/messages:nack",
     summary="Give messages back",
@@ -74,6 +78,7 @@ NACK_MESSAGES: Final = _settle(
 
 EXTEND_MESSAGES: Final = _settle(
     operation_id="extend_messages",
+    across=Split(("receipt_handles",), "extend"),
     aim=RECEIPTS,
     route=f"POST {GROUP_PATH}/messages:extend",
     summary="Keep messages longer",
@@ -87,6 +92,7 @@ EXTEND_MESSAGES: Final = _settle(
 
 DEAD_LETTER_MESSAGES: Final = _settle(
     operation_id="dead_letter_messages",
+    across=Split(("receipt_handles",), "dead_letter"),
     aim=RECEIPTS,
     route=f"POST {GROUP_PATH}/messages:dead-letter",
     summary="Give messages up",

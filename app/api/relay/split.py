@@ -1,0 +1,205 @@
+"""Batches and settles of several shards: each shard is given its part at once, and every entry has
+a result, whatever became of the other parts. Event loop only.
+
+What has to be done in one piece is not split, and left to the handler: batches that are stored once
+(idempotency key, producer), strict ones, those to one queue, one-way ones; acks with sends.
+"""
+
+from http import HTTPStatus
+from typing import Final, cast
+
+import msgspec
+
+from app.api.aims.across import Document, Split
+from app.api.aims.of_sends import said
+from app.api.aims.places import Places
+from app.api.aims.splits import Part, parts_of, results_of
+from app.api.bodies.entry_counting import check_batch_count, check_settled_count
+from app.api.formats import media
+from app.api.formats.dedup_headers import IDEMPOTENCY_KEY
+from app.api.formats.prefer_header import STRICT, preferences_of
+from app.api.http.errors import entry_problem, render_problem, with_outcome_of_send
+from app.api.http.request_context import RequestContext
+from app.api.operations.operation import Operation
+from app.api.relay.calls import STAYS, CallAnswer, part_of, query_of
+from app.api.relay.fan_out import Outcome, ask_each
+from app.api.relay.relay import Relay
+from app.domain.errors import CurlewError
+from app.domain.handles.receipt import shard_of_receipt
+
+_BATCH: Final = ("messages",)
+_ACTIONS: Final = {
+    "acks": "ack",
+    "nacks": "nack",
+    "extends": "extend",
+    "dead_letters": "dead_letter",
+    "releases": "release",
+}
+_WHOLE: Final = (
+    *((b"mq-queue-id", "queue_id"), (b"mq-producer-id", "producer_id")),
+    *((b"mq-one-way", "one_way"), (b"", "idempotency_key"), (b"", "split")),
+)
+"""What makes a batch one piece."""
+_MEMBERS: Final = ("type", "title", "status", "code", "detail", "retryable", "outcome", "hint")
+"""Of a problem document, what an entry's has."""
+
+
+class _Entry(msgspec.Struct):
+    """What of a message says where it goes."""
+
+    queue_id: int | None = None
+    sharding_key: str | None = None
+
+
+class _Handle(msgspec.Struct):
+    receipt_handle: str
+
+
+class _Settle(msgspec.Struct):
+    sends: list[msgspec.Raw] = []
+
+
+_entry: Final = msgspec.json.Decoder(_Entry).decode
+_handle: Final = msgspec.json.Decoder(str | _Handle).decode
+_encode: Final = msgspec.json.encode
+
+
+async def split(
+    relay: Relay, exchange: RequestContext, operation: Operation, names: tuple[str, ...]
+) -> bool:
+    """Answer what is of several shards; False: it is for one, or not understood."""
+    across = operation.across
+    assert isinstance(across, Split)
+    is_batch = across.lists == _BATCH
+    if is_batch and not _may_be_split(exchange):
+        return False
+    body = await relay.body_of(exchange)
+    parts = _parts(relay, across, names, body)
+    if not parts or parts.keys() == {relay.places.metadata.shard}:
+        return False
+    requests = {
+        shard: part_of(exchange, query_of(exchange), part.body) for shard, part in parts.items()
+    }
+    found = await ask_each(relay, exchange, requests, sends=is_batch)
+    if is_batch:
+        for outcome in found.values():
+            if isinstance(outcome, CurlewError):
+                with_outcome_of_send(outcome)
+    if len(found) == 1 and isinstance(only := next(iter(found.values())), CallAnswer):
+        await _pass_on(exchange, only)
+        return True
+    results = {shard: _results(across, parts[shard], outcome) for shard, outcome in found.items()}
+    await _answer(exchange, results_of(parts, results), list(found.values()))
+    return True
+
+
+def _may_be_split(exchange: RequestContext) -> bool:
+    if IDEMPOTENCY_KEY in exchange.headers or STRICT in preferences_of(exchange):
+        return False
+    content_type = exchange.headers.get(b"content-type")
+    is_json = content_type is None or media.media_type(content_type) == media.JSON
+    return is_json and all(said(exchange, *each) is None for each in _WHOLE)
+
+
+def _parts(relay: Relay, across: Split, names: tuple[str, ...], body: bytes) -> dict[str, Part]:
+    count_max = relay.limits.batch_messages_max
+    places = relay.places
+    try:
+        if across.lists == _BATCH:
+            check_batch_count(body, count_max)
+            return parts_of(body, across.lists, _ShardOfMessage(places, names[0]))
+        check_settled_count(body, count_max)
+        if "acks" in across.lists and msgspec.json.decode(body, type=_Settle).sends:
+            return {}
+    except (CurlewError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}  # the handler says what is wrong
+    return parts_of(body, across.lists, lambda raw: _shard_of_handle(places, raw))
+
+
+class _ShardOfMessage:
+    """Where the messages of a batch go; those without a key or a queue together."""
+
+    def __init__(self, places: Places, topic: str) -> None:
+        self._places = places
+        self._topic = places.topic(topic)
+        self._any: str | None = None
+
+    def __call__(self, raw: bytes) -> str:
+        entry, places = _entry(raw), self._places
+        if entry.queue_id is not None:
+            shard = places.of_queue(self._topic, entry.queue_id)
+        elif entry.sharding_key is not None:
+            shard = places.of_key(self._topic, entry.sharding_key)
+        else:
+            if self._any is None:
+                self._any = places.for_any_queue(self._topic) or places.metadata.shard
+            shard = self._any
+        return places.metadata.shard if shard is None else shard
+
+
+def _shard_of_handle(places: Places, raw: bytes) -> str:
+    shard_id = shard_of_receipt(_text_of(raw))
+    own = places.metadata.shard
+    return own if shard_id is None else places.of_store(shard_id) or own
+
+
+def _text_of(raw: bytes) -> str:
+    found = _handle(raw)
+    return found if isinstance(found, str) else found.receipt_handle
+
+
+# --- results
+
+
+def _results(across: Split, part: Part, outcome: Outcome) -> list[Document]:
+    """One for each entry of a part, also when the part has none."""
+    if isinstance(outcome, CallAnswer):
+        document = msgspec.json.decode(outcome.body, type=dict[str, object])
+        if "results" in document:
+            return cast("list[Document]", document["results"])
+        problem: object = {name: document[name] for name in _MEMBERS if name in document}
+        status = outcome.status
+    else:
+        problem = msgspec.to_builtins(entry_problem(outcome))
+        status = cast("int", cast("Document", problem)["status"])
+    failed: Document = {"status": status, "error": problem}
+    if across.lists == _BATCH:
+        return [{"index": number, **failed} for number in range(len(part.entries))]
+    return [
+        {
+            "receipt_handle": _text_of(raw),
+            "action": across.action or _ACTIONS[name],
+            **failed,
+        }
+        for name, raw in part.entries
+    ]
+
+
+async def _answer(exchange: RequestContext, whole: Document, outcomes: list[Outcome]) -> None:
+    exchange.is_decided = True  # where the parts were, by the same policies
+    if whole["succeeded"]:
+        status = HTTPStatus.MULTI_STATUS if whole["failed"] else HTTPStatus.OK
+        await exchange.answer(status, [media.JSON_HEADER], _encode(whole) + b"\n")
+        return
+    leading = max(outcomes, key=_weight)
+    if isinstance(leading, CurlewError):
+        status_code, headers, body = render_problem(
+            leading, instance=exchange.instance, request_id=exchange.request_id, extra=whole
+        )
+        await exchange.answer(status_code, headers, body)
+        return
+    document = msgspec.json.decode(leading.body, type=dict[str, object])
+    headers = [each for each in leading.headers if each[0] not in STAYS]
+    await exchange.answer(leading.status, headers, _encode({**document, **whole}) + b"\n")
+
+
+def _weight(outcome: Outcome) -> int:
+    """A fault of ours names the whole before one of the caller's."""
+    is_ours = isinstance(outcome, CurlewError) or outcome.status >= 500
+    return int(is_ours)
+
+
+async def _pass_on(exchange: RequestContext, answer: CallAnswer) -> None:
+    exchange.is_decided = True
+    headers = [each for each in answer.headers if each[0] not in STAYS]
+    await exchange.answer(answer.status, headers, answer.body)

@@ -77,7 +77,8 @@ def close_if_closed(config: Config, metadata: Metadata) -> None:
         if not (config.is_local or config.insecure_anonymous):
             raise ConfigError(
                 f"host = {config.host!r} can be reached by other machines, and there is no key; "
-                "make the first with `curlew init` and the same settings, or say "
+                f"make the first with `curlew init --data-dir {config.data_dir}` (and the settings "
+                "of the database and of the secret key, if this node has any), or say "
                 "--insecure-anonymous if only people you trust reach it"
             )
         return

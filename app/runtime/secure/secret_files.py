@@ -24,7 +24,10 @@ def read_secret(path: Path, setting: str) -> bytes:
             _refuse_readable(os.fstat(file.fileno()), path, setting)
             content = file.read(SECRET_FILE_BYTES_MAX + 1)
     except OSError as error:
-        raise UnusableSecretFile(f"{setting} = {path}: {error.strerror}") from error
+        raise UnusableSecretFile(
+            f"{setting} = {path}: {error.strerror}; give the path of a file that the user of this "
+            "node may read"
+        ) from error
     if len(content) > SECRET_FILE_BYTES_MAX:
         raise UnusableSecretFile(f"{setting} = {path} has over {SECRET_FILE_BYTES_MAX} bytes")
     return content

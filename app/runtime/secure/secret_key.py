@@ -34,6 +34,13 @@ class SecretKey:
         """None without a file. Raises `UnusableSecretFile`."""
         if path is None:
             return None
+        if not path.exists():
+            raise UnusableSecretFile(
+                f"{_SETTING} = {path} is not there. Bring back the copy that you kept of it. A "
+                f"cluster that never had one needs a new one: (umask 077; openssl rand -hex 32 > "
+                f"{path}). When it is lost for good make a new one as well, and the next start "
+                "says what is lost with it and how to go on"
+            )
         content = read_secret(path, _SETTING).strip()
         if len(content) < SECRET_KEY_BYTES_MIN:
             raise UnusableSecretFile(

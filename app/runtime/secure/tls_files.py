@@ -7,10 +7,14 @@ before it stays until the new one is whole. TLS 1.2 at least. Event loop only.
 
 import logging
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Self
 
+from cryptography.x509 import load_pem_x509_certificate
+
 from app.runtime.secure.secret_files import UnusableSecretFile, read_secret
+from app.runtime.system_clock import SystemClock
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -73,11 +77,17 @@ class TlsFiles:
             context.load_cert_chain(self._cert_file, self._key_file, password=_no_password)
         except UnusableSecretFile as error:
             raise UnusableCertificate(str(error)) from error
+        except FileNotFoundError as error:  # of the certificate: the key was read
+            raise UnusableCertificate(
+                f"tls_cert_file = {self._cert_file} is not there; give the path of the "
+                "certificate, in PEM, with those between it and its authority behind it"
+            ) from error
         except OSError as error:  # ssl.SSLError is one, too
             raise UnusableCertificate(
                 f"tls_cert_file = {self._cert_file} with tls_key_file = {self._key_file}: "
                 f"{_why(error)}"
             ) from error
+        _tell_of_times(self._cert_file)
         if self._client_ca_file is not None:
             self._ask_clients(context, self._client_ca_file)
         return context
@@ -90,6 +100,30 @@ class TlsFiles:
         except OSError as error:
             raise UnusableCertificate(f"tls_client_ca_file = {file}: {_why(error)}") from error
         context.verify_mode = ssl.CERT_OPTIONAL
+
+
+def _tell_of_times(file: Path) -> None:
+    """Tell of a certificate that clients refuse by now. It is used all the same: who does not look
+    at it is served, and nobody would be without it."""
+    try:
+        found = load_pem_x509_certificate(file.read_bytes())
+    except (OSError, ValueError):  # OpenSSL has taken it; that is what counts
+        return
+    now = datetime.fromtimestamp(SystemClock().now_ms() // 1_000, UTC)
+    what_helps = (
+        "clients refuse it; put another in its place, key first: it is used within 5 seconds"
+    )
+    if found.not_valid_after_utc <= now:
+        _LOG.error(
+            "the certificate tls_cert_file = %s has expired (%s): %s",
+            *(file, found.not_valid_after_utc.isoformat(), what_helps),
+        )
+    elif found.not_valid_before_utc > now:
+        _LOG.error(
+            "the certificate tls_cert_file = %s is valid from %s on, and it is %s by the clock of "
+            "this machine: %s",
+            *(file, found.not_valid_before_utc.isoformat(), now.isoformat(), what_helps),
+        )
 
 
 def _no_password() -> str:

@@ -40,6 +40,10 @@ _PARTS: Final = 3
 _RSA_BITS_MIN: Final = 2_048
 _THUMBED: Final = ("crv", "e", "kty", "n", "x", "y")
 _SETTING: Final = "oidc_jwks_file"
+_WHERE_FROM: Final = (
+    'save what stands at the jwks_uri of the issuer\'s /.well-known/openid-configuration: {"keys": '
+    "[…]}"
+)
 
 
 class UnusableTokenKeys(Exception):
@@ -204,7 +208,9 @@ class TokenVerifier:
         try:
             return self._file.read_bytes()
         except OSError as error:
-            raise UnusableTokenKeys(f"{_SETTING} = {self._file}: {error.strerror}") from error
+            raise UnusableTokenKeys(
+                f"{_SETTING} = {self._file}: {error.strerror}; {_WHERE_FROM}"
+            ) from error
 
 
 def _is_key(value: object, mapped: Mapping[str, str]) -> bool:
@@ -245,7 +251,9 @@ def _keys_in(content: bytes, file: Path) -> Mapping[str, _Key]:
             if each.get("use") != "enc" and (made := _key_of(each, file)) is not None
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UnusableTokenKeys(f"{_SETTING} = {file} is no JWKS document") from error
+        raise UnusableTokenKeys(
+            f"{_SETTING} = {file} is no JWKS document; {_WHERE_FROM}"
+        ) from error
     if not found:
         raise UnusableTokenKeys(
             f"{_SETTING} = {file} has no keys that tokens are checked with: with a kid, of RSA "

@@ -45,3 +45,8 @@ def test_a_secret_file_is_its_owners_and_never_overwritten(tmp_path: Path) -> No
     with pytest.raises(FileExistsError):
         write_secret(file, b"second")
     assert file.read_bytes() == b"first"
+
+
+def test_a_lost_file_says_how_to_go_on(tmp_path: Path) -> None:
+    with pytest.raises(UnusableSecretFile, match=r"Bring back the copy .* openssl rand -hex 32"):
+        SecretKey.of(tmp_path / "lost.key")

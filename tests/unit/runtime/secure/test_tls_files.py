@@ -1,6 +1,7 @@
 """Certificates that are read again, and what is not taken for one."""
 
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,39 @@ def test_a_secret_is_read_whole_and_from_private_files_only(tmp_path: Path) -> N
         read_secret(file, "secret_key_file")
     with pytest.raises(UnusableSecretFile, match="No such file"):
         read_secret(tmp_path / "none", "secret_key_file")
+
+
+@pytest.mark.parametrize(
+    ("times", "words"),
+    [
+        ({"not_after": datetime(2020, 1, 1, tzinfo=UTC)}, "has expired (2020-01-01T00:00:00"),
+        (
+            {
+                "not_before": datetime(2900, 1, 1, tzinfo=UTC),
+                "not_after": datetime(2901, 1, 1, tzinfo=UTC),
+            },
+            "is valid from 2900-01-01T00:00:00",
+        ),
+        ({}, ""),
+    ],
+)
+def test_a_certificate_out_of_its_time_is_used_and_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, times: dict[str, datetime], words: str
+) -> None:
+    place = TlsPlace(tmp_path)
+    issued = place.authority.issue_cert(
+        "localhost", not_before=times.get("not_before"), not_after=times.get("not_after")
+    )
+    place.key_file.write_bytes(issued.private_key_pem.bytes())
+    place.cert_file.write_bytes(issued.cert_chain_pems[0].bytes())
+    assert files_of(place).context() is not None
+    assert words in caplog.text
+    assert bool(caplog.text) is bool(words)
+    assert ("clients refuse it" in caplog.text) is bool(words)
+
+
+def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:
+    place = TlsPlace(tmp_path)
+    place.cert_file.unlink()
+    with pytest.raises(UnusableCertificate, match=r"tls_cert_file = .* is not there"):
+        files_of(place)

@@ -20,6 +20,7 @@ from app.broker.hooks.hooks import Hooks, NamedHook, UnusableHook
 from app.cluster import (
     Claim,
     ClusterConfig,
+    ClusterSnapshot,
     DatabaseFull,
     Metadata,
     NodeView,
@@ -32,6 +33,7 @@ from app.domain.limits import DEFAULT_RETENTION_MS, MIB, Limits
 from app.domain.names import TRACE_TOPIC, dead_letter_topic, retry_topic
 from app.domain.shortages import HINTS, shortage_of
 from app.node_access import admit_administrator, close_if_closed, refuse_older_copy
+from app.node_pulse import Pulse
 from app.running_config import RunningConfig
 from app.runtime.closed_marker import (
     remember_closed,
@@ -72,11 +74,6 @@ KEYS_SECONDS: Final = 1.0
 
 LAST_USE_SECONDS: Final = 60.0
 """How exactly the last use of a key is known."""
-
-REFRESH_SECONDS: Final = 1.0
-"""How late, with what the look-up takes, a change that was made on another node is seen."""
-
-HEARTBEAT_SECONDS: Final = 10.0
 
 DENIALS_SECONDS: Final = 10.0
 
@@ -132,6 +129,9 @@ class Node:
         """What it has said of its shard."""
         self._disk_was_low = False
         self._flushing = Service("flush", config.flush_interval_ms / 1_000, self._flush)
+        self._pulse: Pulse | None = None
+        self._followed: ClusterSnapshot | None = None
+        """What was acted on last."""
         self._has_deletions = False
         """Perhaps: a change was seen, and deletions could not be looked for since."""
 
@@ -196,6 +196,7 @@ class Node:
             if node.spans is not None:
                 stack.push_async_callback(asyncio.to_thread, node.spans.close)
             node._claim = claim
+            node._pulse = node._make_pulse(claim)
             await node._register_if_there_is_room()
             for service in node._services():
                 broker.health.watch(service)
@@ -219,11 +220,9 @@ class Node:
             self._flushing,
             Service("checkpoint", CHECKPOINT_SECONDS, self._checkpoint),
             Service("retention", RETENTION_SECONDS, self.apply_retention),
-            Service("metadata refresh", REFRESH_SECONDS, self._refresh),
-            Service("keys", KEYS_SECONDS, self._refresh_keys),
+            *((pulse.beating, pulse.changes) if (pulse := self._pulse) is not None else ()),
             Service("age of keys", KEYS_SECONDS, self._look_at_age),
             Service("last use of keys", LAST_USE_SECONDS, self._write_last_use),
-            Service("heartbeat", HEARTBEAT_SECONDS, self._heartbeat),
             Service("denials", DENIALS_SECONDS, self._write_denials),
             Service("audit", AUDIT_SECONDS, self._expire_audit),
             Service("audit heads", AUDIT_HEADS_SECONDS, self._log_audit_heads),
@@ -310,22 +309,15 @@ class Node:
         }
         return dict.fromkeys(hidden, FOREVER_MS)
 
-    async def _refresh(self) -> None:
-        try:
-            lifecycle = self.broker.lifecycle
-            if await self.metadata.refresh() or self._has_deletions or lifecycle.is_behind:
-                self._has_deletions = True
-                self.running.look()
-                await lifecycle.carry_out_deletions()
-                self._has_deletions = False
-        except CurlewError as error:
-            problem = f"the metadata is not refreshed: {error.detail}"
-            if problem != self.broker.health.metadata_problem:
-                why = getattr(error, "for_log", None) or error.detail
-                _LOG.warning("the metadata is not refreshed: %s", why)
-            self.broker.health.metadata_problem = problem
-        else:
-            self.broker.health.metadata_problem = None
+    async def _follow_changes(self) -> None:
+        """Act on what the metadata has anew, and on what could not be done the last time."""
+        lifecycle, snapshot = self.broker.lifecycle, self.metadata.snapshot
+        if snapshot is not self._followed or self._has_deletions or lifecycle.is_behind:
+            self._has_deletions = True
+            self.running.look()
+            await lifecycle.carry_out_deletions()
+            self._has_deletions = False
+            self._followed = snapshot
 
     async def _refresh_keys(self) -> None:
         """Hear of new and revoked keys. Without the database those that are known go on."""
@@ -394,6 +386,10 @@ class Node:
 
     async def _register(self) -> None:
         """Tell the others where the node is, and in which epoch it leads its shard."""
+        assert self._claim is not None
+        assert self._pulse is not None
+        if self.metadata.grant_id is None:  # there was no room for it at the start
+            await self.metadata.claim_shard(self._claim)
         config, now_ms = self.config, self.clock.now_ms()
         await self.metadata.register_node(
             NodeView(
@@ -409,15 +405,20 @@ class Node:
                 version=program_version(),
             )
         )
-        if self._claim is not None:
-            await self.metadata.lead_shard(self._claim.grant_id, self.broker.epochs.current)
+        await self.metadata.lead_shard(self._claim.grant_id, self.broker.epochs.current)
+        self._pulse.is_registered = True
 
-    async def _heartbeat(self) -> None:
-        try:
-            if not await self.metadata.heartbeat(self.node_id):
-                await self._register()
-        except CurlewError as error:
-            _LOG.warning("no heartbeat: %s", error.detail)
+    def _make_pulse(self, claim: Claim) -> Pulse:
+        return Pulse(
+            self.store,
+            self.metadata,
+            self.broker,
+            self.clock,
+            claim,
+            self._register,
+            self._refresh_keys,
+            self._follow_changes,
+        )
 
 
 def _claim_of(config: Config, store_id: bytes) -> Claim:

@@ -27,12 +27,14 @@ class ConditionCode(StrEnum):
     STARTING = "STARTING"
     """Seen only by who asks inside the process: the port is opened when all is read back."""
     SHUTTING_DOWN = "SHUTTING_DOWN"
+    NOT_LEADER = "NOT_LEADER"
     STORE_FAILED = "STORE_FAILED"
     DISK_FULL = "DISK_FULL"
     SYSTEM_BUSY = "SYSTEM_BUSY"
     STORE_DAMAGED = "STORE_DAMAGED"
     CLOCK_BEHIND = "CLOCK_BEHIND"
     CLOCK_AHEAD = "CLOCK_AHEAD"
+    CLOCK_APART = "CLOCK_APART"
     METADATA_UNAVAILABLE = "METADATA_UNAVAILABLE"
     POLICY_REGRESSED = "POLICY_REGRESSED"
     POLICY_TOO_OLD = "POLICY_TOO_OLD"
@@ -41,12 +43,16 @@ class ConditionCode(StrEnum):
     SERVICE_FAILING = "SERVICE_FAILING"
 
 
+CLOCK_APART_MS: Final = 1_000
+"""Clocks that are so far apart are told of."""
+
 TROUBLES: Final = (
     ConditionCode.DISK_FULL,
     ConditionCode.SYSTEM_BUSY,
     ConditionCode.STORE_DAMAGED,
     ConditionCode.CLOCK_BEHIND,
     ConditionCode.CLOCK_AHEAD,
+    ConditionCode.CLOCK_APART,
     ConditionCode.METADATA_UNAVAILABLE,
     ConditionCode.POLICY_REGRESSED,
     ConditionCode.TIMERS_NOT_READY,
@@ -67,6 +73,9 @@ class Condition(NamedTuple):
 _HINTS: Final = {
     ConditionCode.STARTING: "ask another node, or again later",
     ConditionCode.SHUTTING_DOWN: "ask another node, or again later",
+    ConditionCode.NOT_LEADER: "sends, receives and settles are refused, nothing is stored; if the "
+    "other node was started from a copy of the data directory, decide which of the two goes on, "
+    "stop the other, and start that one again",
     ConditionCode.STORE_FAILED: "sends are refused, reading goes on; mend the disk and restart "
     "the node",
     ConditionCode.DISK_FULL: "sends are refused, reading goes on; free some space or shorten the "
@@ -82,6 +91,8 @@ _HINTS: Final = {
     "then; if it was then, start the node once with --store-time-from-clock true",
     ConditionCode.CLOCK_AHEAD: "messages grow old as if it had not for a day; set the clock right "
     "before, or what is older by it expires then; a restart believes the clock at once",
+    ConditionCode.CLOCK_APART: "set the clock of this machine, or of the database's, right: due "
+    "times and retention are by it",
     ConditionCode.METADATA_UNAVAILABLE: "messages go on by what the node knows, changes of topics "
     "and groups fail; look at the database",
     ConditionCode.TIMERS_NOT_READY: "delayed messages are delivered late until they are read back "
@@ -103,6 +114,10 @@ class Health:
         """Set by whoever reads keys and policies; None while the database is the newest."""
         self.policy_age: PolicyAge | None = None
         """Of what is known of keys and policies; None: nobody looks at it."""
+        self.other_leader: str | None = None
+        """Set by whoever looks who leads the shard; None while this node does."""
+        self.clock_apart_ms = 0
+        """How far this clock is ahead of the database's, as far as is known."""
         self.is_stopped = False
         self._store = context.store
         self._offset_cache = offset_cache
@@ -127,7 +142,9 @@ class Health:
             code = ConditionCode.SHUTTING_DOWN if self.is_stopped else ConditionCode.STARTING
             found.append(_condition(code, closed_because))
         failed = self._store.status().failed
-        if failed is not None:
+        if self.other_leader is not None:
+            found.append(_condition(ConditionCode.NOT_LEADER, self.other_leader))
+        elif failed is not None:
             detail = f"the store takes no writes: {failed}"
             found.append(_condition(ConditionCode.STORE_FAILED, detail))
         age = self.policy_age
@@ -169,6 +186,10 @@ class Health:
         if status.clock_jump_ms:
             detail = f"the clock has jumped ahead by {status.clock_jump_ms // 1000} s"
             found.append(_condition(ConditionCode.CLOCK_AHEAD, detail))
+        if abs(self.clock_apart_ms) > CLOCK_APART_MS:
+            side = "ahead of" if self.clock_apart_ms > 0 else "behind"
+            detail = f"the clock is {abs(self.clock_apart_ms) // 1000} s {side} the database's"
+            found.append(_condition(ConditionCode.CLOCK_APART, detail))
         found += [
             _condition(ConditionCode.METADATA_UNAVAILABLE, problem)
             for problem in (self.metadata_problem, self._offset_cache.problem)

@@ -12,6 +12,7 @@ from app.cluster.metadata.database.config import ClusterConfig
 from app.cluster.metadata.database.failures import DatabaseFull
 from app.cluster.metadata.listing import Page
 from app.cluster.metadata.metadata import Metadata
+from app.cluster.metadata.nodes.beats import Beat
 from app.cluster.metadata.nodes.shards import Claim, ForeignStore
 from app.cluster.metadata.schema.migration import Migrated, migrate
 from app.cluster.metadata.snapshot import (
@@ -27,6 +28,7 @@ __all__ = [
     "AuditEntry",
     "AuditPage",
     "AuditTrail",
+    "Beat",
     "Claim",
     "ClusterConfig",
     "ClusterSnapshot",

@@ -69,6 +69,10 @@ class Service:
             self._interval_s = interval_s
             self._wake.set()
 
+    def wake(self) -> None:
+        """Start a turn without waiting for the interval."""
+        self._wake.set()
+
     async def run_now(self) -> None:
         """Start a turn without waiting for the interval, and wait until it is over.
 

@@ -525,6 +525,11 @@ class MessageStore:
         """Take no further writes because of a failure outside the writer. Sticky."""
         self._writer.fail(reason)
 
+    def fence(self, reason: str, refusal: Callable[[], CurlewError]) -> None:
+        """Take no further writes, since another node leads the shard; they are refused with what
+        `refusal` makes. Sticky."""
+        self._writer.fence(reason, refusal)
+
     def status(self) -> StoreStatus:
         """A look at the store."""
         marks = self._writer.watermarks

@@ -184,11 +184,11 @@ async def test_of_the_nodes_that_registered_the_last_seen_are_kept(
     await metadata.register_node(node("first"))
     for number in range(NODES_KEPT_MAX + 20):
         clock.advance(ms=1)
-        assert await metadata.heartbeat("first")
+        assert (await metadata.beat("first")).is_registered
         await metadata.register_node(node(f"n{number:03}"))
     kept = [node.node_id for node in await metadata.list_nodes()]
     assert len(kept) == NODES_KEPT_MAX
     assert kept[:2] == ["first", "n021"]
-    assert not await metadata.heartbeat("n020")
+    assert not (await metadata.beat("n020")).is_registered
     await metadata.register_node(node("n020"))
-    assert await metadata.heartbeat("n020")
+    assert (await metadata.beat("n020")).is_registered

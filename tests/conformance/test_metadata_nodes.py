@@ -101,8 +101,8 @@ class TestNodesAndSecrets:
         await metadata.register_node(NodeView("n2", "http://b:1", b"\x00\xff", started, started))
         await metadata.register_node(NodeView("n1", "http://a:1", b"1", started, started))
         clock.advance(ms=100)
-        assert await metadata.heartbeat("n1")
-        assert not await metadata.heartbeat("n3")
+        assert (await metadata.beat("n1")).is_registered
+        assert not (await metadata.beat("n3")).is_registered
         assert await other.list_nodes() == [
             NodeView("n1", "http://a:1", b"1", started, TimestampMs(START_MS + 100)),
             NodeView("n2", "http://b:1", b"\x00\xff", started, TimestampMs(START_MS)),

@@ -25,7 +25,8 @@ from app.cluster.metadata.database.config import ClusterConfig
 from app.cluster.metadata.database.database import Database
 from app.cluster.metadata.database.failures import DatabaseFull
 from app.cluster.metadata.listing import Page, Wanted, page_of
-from app.cluster.metadata.nodes import nodes, shards, shared_secrets, stored_settings
+from app.cluster.metadata.nodes import beats, nodes, shards, shared_secrets, stored_settings
+from app.cluster.metadata.nodes.beats import Beat
 from app.cluster.metadata.nodes.shards import Claim
 from app.cluster.metadata.schema.schema import check_file, check_schema
 from app.cluster.metadata.snapshot import (
@@ -102,6 +103,8 @@ class Metadata:
         self._groups_owned_max = config.groups_owned_max
         self.shard = shards.UNCLAIMED
         """The one of this node, once it is claimed."""
+        self.grant_id: bytes | None = None
+        """By which this node leads it; None: that is not entered."""
         self.snapshot = ClusterSnapshot()
         """What is known now; to be read only. No property: each request asks several times."""
 
@@ -444,6 +447,7 @@ class Metadata:
             async with self._database.transaction() as connection:
                 now_ms = self._clock.now_ms()
                 self.shard = await shards.claim(connection, asked, now_ms, is_alone=is_alone)
+            self.grant_id = asked.grant_id
         except DatabaseFull:
             async with self._database.reading() as connection:
                 found = await shards.find(connection, asked.shard_id)
@@ -498,10 +502,18 @@ class Metadata:
         async with self._database.transaction() as connection:
             await nodes.register(connection, node)
 
-    async def heartbeat(self, node_id: str) -> bool:
-        """Note a sign of life; False asks the node to register again."""
-        async with self._database.transaction() as connection:
-            return await nodes.heartbeat(connection, node_id, self._clock.now_ms())
+    async def beat(self, node_id: str, *, renews: bool = True) -> Beat:
+        """Hear what is new, and whether this node leads its shard; with `renews` also give a sign
+        of life and renew the lease. One statement on PostgreSQL."""
+        now_ms = self._clock.now_ms()
+        if renews and self._database.address.sqlite_file is not None:
+            async with self._database.transaction() as connection:
+                await nodes.heartbeat(connection, node_id, now_ms)
+        async with self._database.asking() as connection:
+            grant_id = self.grant_id or b""
+            return await beats.beat(
+                connection, node_id, self.shard, grant_id, now_ms, renews=renews
+            )
 
     async def list_nodes(self) -> list[NodeView]:
         """All nodes that ever registered, by id."""

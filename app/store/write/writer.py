@@ -192,6 +192,8 @@ class Writer:
         self.watermarks = Watermarks(end, end, end)
         self.failed: str | None = None
         """Why no write is taken any more."""
+        self._refusal: Callable[[], CurlewError] | None = None
+        """Of a log that counts no more."""
         self.pending_bytes = 0
         self._lacking: Shortage | None = None
         """Of what there was too little for the last write."""
@@ -241,9 +243,16 @@ class Writer:
             self._worker.wake()
 
     def refuse_if_failed(self) -> None:
-        """Raise `StoreFailed` when nothing is written any more."""
+        """Raise `StoreFailed`, or why another log counts, when nothing is written any more."""
         if self.failed is not None:
-            raise _store_failed(self.failed, "not_stored")
+            raise self._refusal() if self._refusal else _store_failed(self.failed, "not_stored")
+
+    def fence(self, reason: str, refusal: Callable[[], CurlewError]) -> None:
+        """Another node may write what counts: take no writes, and refuse them with what `refusal`
+        makes. Of what is being written it is not known whether it counts."""
+        if self.failed is None:
+            self._refusal = refusal
+            self.fail(reason)
 
     def fail(self, reason: str) -> None:
         """Take no further writes; what waits is not stored."""
@@ -254,7 +263,8 @@ class Writer:
             waiting += self._pending
             self._flushes.clear()
             self._pending = []
-        self._settle(waiting, _store_failed(self.failed, "not_stored"))
+        refusal = self._refusal() if self._refusal else _store_failed(self.failed, "not_stored")
+        self._settle(waiting, refusal)
 
     def stop(self) -> None:
         """Write and sync what is queued, end the worker, settle everything. Blocks."""
@@ -460,7 +470,10 @@ class Writer:
     def _settle_attempts(self) -> None:
         while self._attempts:
             attempt = self._attempts.popleft()
-            if isinstance(attempt, _Flush):
+            if self._refusal is not None:
+                blocks = attempt.waiting if isinstance(attempt, _Flush) else attempt.batch
+                self._settle(blocks, _store_failed(str(self.failed), "unknown"))
+            elif isinstance(attempt, _Flush):
                 self._settle_flush(attempt)
             else:
                 self._settle_attempt(attempt)

@@ -19,7 +19,7 @@ async def test_a_copy_is_refused_until_the_node_has_stopped(tmp_path: Path, url:
     try:
         await first.client.put("/v1/topics/orders", json={"queues": 1})
         shutil.copytree(tmp_path / "a", tmp_path / "copy" / "a")
-        with pytest.raises(ForeignStore, match="sign of life"):
+        with pytest.raises(ForeignStore, match="lease runs for"):
             await start_node(tmp_path / "copy", url, "a")
         sent = await first.client.post("/v1/topics/orders/messages", content=b"x")
         assert sent.status_code == 201, sent.text

@@ -7,7 +7,6 @@ import psycopg
 import pytest
 
 from app.cluster import Claim, ClusterConfig, ForeignStore, Metadata, NodeView
-from app.cluster.metadata.nodes.shards import AT_WORK_MS
 from app.domain.identity import Deletion, Kind
 from app.domain.positions import TimestampMs
 from app.domain.settings import TopicSettings
@@ -60,6 +59,12 @@ async def cluster(nodes: list[Metadata]) -> list[Metadata]:
     for metadata in nodes:
         await metadata.refresh()
     return nodes
+
+
+def end_lease(url: str) -> None:
+    """As time does."""
+    with psycopg.connect(url) as connection:
+        connection.execute("UPDATE shards SET lease_until_ms = 1")
 
 
 def places(metadata: Metadata, topic: str) -> tuple[str, ...]:
@@ -240,27 +245,41 @@ class TestCopies:
         await metadata.claim_shard(Claim(STORES["a"], "a", "node-a", "a:1", place, grant_id))
         await metadata.register_node(NodeView("node-a", "a:1", STORES["a"], BEGAN, BEGAN, "a"))
 
-    async def test_one_is_refused_while_the_node_works(
+    async def test_one_is_refused_while_the_node_has_its_lease(
         self, nodes: list[Metadata], clock: FakeClock
     ) -> None:
+        """By the clock of the database, whatever that of a node says."""
         original, copy, _ = nodes
         await self.lead(original, "here:/data", b"1")
-        clock.advance(ms=AT_WORK_MS - 1)
-        with pytest.raises(ForeignStore, match=r"01010101.*here:/data.* 29 s ago") as refused:
+        clock.advance(s=3_600)
+        await original.beat("node-a")
+        with pytest.raises(ForeignStore, match=r"01010101.*here:/data.* lease runs") as refused:
             await self.lead(copy, "there:/data", b"2")
         assert not refused.value.retryable
         await self.lead(copy, "here:/data", b"3")  # the same, behind a kill
 
     async def test_a_killed_node_counts_as_gone_later(
-        self, nodes: list[Metadata], clock: FakeClock
+        self, nodes: list[Metadata], url: str
     ) -> None:
         original, copy, _ = nodes
         await self.lead(original, "here:/data", b"1")
-        clock.advance(ms=AT_WORK_MS)
+        end_lease(url)
         await self.lead(copy, "there:/data", b"2")
         await original.leave_shard(b"1")  # which is not its own any more
         with pytest.raises(ForeignStore, match="there:/data"):
             await self.lead(original, "here:/data", b"3")
+
+    async def test_whoever_led_before_hears_of_it_and_renews_no_lease(
+        self, nodes: list[Metadata], url: str
+    ) -> None:
+        original, copy, _ = nodes
+        await self.lead(original, "here:/data", b"1")
+        assert (await original.beat("node-a")).grant_id == b"1"
+        end_lease(url)
+        await self.lead(copy, "there:/data", b"2")
+        end_lease(url)
+        assert (await original.beat("node-a")).grant_id == b"2"
+        await self.lead(nodes[2], "elsewhere:/data", b"3")  # no lease keeps it out
 
     async def test_a_node_that_has_ended_may_start_elsewhere_at_once(
         self, nodes: list[Metadata]

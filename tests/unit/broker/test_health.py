@@ -95,6 +95,10 @@ def _clock_jumped(world: World) -> None:
     world.store.state.clock_jump_ms = 7_200_500
 
 
+def _clock_apart(world: World) -> None:
+    world.broker.health.clock_apart_ms = -2_500
+
+
 def _older_copy(world: World) -> None:
     world.broker.health.policy_problem = "the database is an older copy"
 
@@ -106,6 +110,7 @@ TROUBLE_MAKERS: list[tuple[Callable[[World], None], ConditionCode, str]] = [
     (_damaged, ConditionCode.STORE_DAMAGED, "by kind: tail 1, queue 12"),
     (_clock_set_back, ConditionCode.CLOCK_BEHIND, "3600 s ahead of the clock"),
     (_clock_jumped, ConditionCode.CLOCK_AHEAD, "has jumped ahead by 7200 s"),
+    (_clock_apart, ConditionCode.CLOCK_APART, "the clock is 2 s behind the database's"),
     (_not_refreshed, ConditionCode.METADATA_UNAVAILABLE, "the metadata is not refreshed"),
     (_older_copy, ConditionCode.POLICY_REGRESSED, "an older copy"),
     (_not_committed, ConditionCode.METADATA_UNAVAILABLE, "committed offsets"),
@@ -163,7 +168,7 @@ async def test_the_brokers_own_services_are_watched() -> None:
 
 def test_every_code_is_an_obstacle_or_a_trouble() -> None:
     obstacles = {ConditionCode.STARTING, ConditionCode.SHUTTING_DOWN, ConditionCode.STORE_FAILED}
-    obstacles.add(ConditionCode.POLICY_TOO_OLD)
+    obstacles |= {ConditionCode.POLICY_TOO_OLD, ConditionCode.NOT_LEADER}
     assert obstacles | set(TROUBLES) == set(ConditionCode)
     assert {code for _, code, _ in TROUBLE_MAKERS} | {ConditionCode.SERVICE_FAILING} == set(
         TROUBLES

@@ -120,6 +120,16 @@ class Principals:
         if made.version >= self.keyring.version:
             self._show(made)
 
+    def is_current(self, version: int) -> bool:
+        """Take note of the version that the database has just told; whether nothing is new."""
+        if not self._is_loaded or version != self.keyring.version:
+            return False
+        if version < self._changes.known_version:
+            return False
+        self.regressed_to = None
+        self.age.renew()
+        return True
+
     def _note_regress(self, version: int, known: int) -> None:
         if self.regressed_to is None:
             _LOG.error(

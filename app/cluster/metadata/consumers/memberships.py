@@ -105,7 +105,7 @@ class Memberships:
         query = select(row.consumer_group, row.counter, row.changed).where(
             row.consumer_group != member_numbers.FLOOR
         )
-        async with self._database.reading() as connection:
+        async with self._database.asking() as connection:
             return [GroupPulse(*each) for each in await connection.execute(query)]
 
 

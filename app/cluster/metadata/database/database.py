@@ -31,8 +31,10 @@ class Database:
         self.address = address.alone() if is_alone else address
         if self.address.engine is Engine.SQLITE:
             self._writer, self._reader = _sqlite_engines(self.address, config)
+            self._asked = self._reader
         else:
             self._writer, self._reader = _postgres_engines(self.address, config)
+            self._asked = self._writer.execution_options(isolation_level="AUTOCOMMIT")
 
     async def close(self) -> None:
         await self._writer.dispose()
@@ -55,6 +57,14 @@ class Database:
         """A transaction that only reads, all of it from the same moment."""
         with translated(self.address):
             async with self._reader.begin() as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def asking(self) -> AsyncIterator[AsyncConnection]:
+        """For one statement, which is a transaction by itself: PostgreSQL is told of nothing else.
+        On SQLite it only reads."""
+        with translated(self.address):
+            async with self._asked.connect() as connection:
                 yield connection
 
 

@@ -39,10 +39,10 @@ async def register(connection: AsyncConnection, node: NodeView) -> None:
         await connection.execute(delete(nodes).where(row.node_id.not_in([*found, node.node_id])))
 
 
-async def heartbeat(connection: AsyncConnection, node_id: str, now_ms: int) -> bool:
-    """Note a sign of life; False when the node is not registered."""
+async def heartbeat(connection: AsyncConnection, node_id: str, now_ms: int) -> None:
+    """Note a sign of life, if the node is registered."""
     statement = update(nodes).where(nodes.c.node_id == node_id).values(seen_ms=now_ms)
-    return bool((await connection.execute(statement)).rowcount)
+    await connection.execute(statement)
 
 
 async def load(connection: AsyncConnection) -> list[NodeView]:

@@ -12,6 +12,7 @@ from sqlalchemy import Row, delete, insert, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.cluster.metadata.database.upserts import upsert
+from app.cluster.metadata.nodes.beats import LEASE_MS, clock_ms
 from app.cluster.metadata.schema.tables import nodes, shards, tombstones, topic_queues
 from app.cluster.metadata.snapshot import ShardView
 from app.cluster.metadata.tables import versions
@@ -21,9 +22,6 @@ from app.domain.positions import TimestampMs
 
 UNCLAIMED: Final = ""
 """In place of a shard's name: whichever store comes next has it."""
-
-AT_WORK_MS: Final = 30_000
-"""A node that gave a sign of life so long ago works still: three heartbeats."""
 
 
 class ForeignStore(MetadataUnavailable):
@@ -69,20 +67,19 @@ async def claim(
             hint=f"start it with --shard {mine.name}, or without --shard",
         )
     elif not is_alone and mine.place and mine.place != asked.place:
-        await _refuse_copy(connection, mine, now_ms)
-    entry = {
+        await _refuse_copy(connection, mine)
+    entry: dict[str, Any] = {
         "address": asked.address,
         "leader": asked.node_id,
         "place": asked.place,
         "grant_id": asked.grant_id,
     }
+    entry["lease_until_ms"] = 0 if is_alone else clock_ms() + LEASE_MS
     if mine is not None:
         await connection.execute(update(shards).where(shards.c.name == name).values(entry))
-        seen = update(nodes).where(nodes.c.node_id == asked.node_id)
-        await connection.execute(seen.values(seen_ms=now_ms))
     else:
         values = {**entry, "name": name, "shard_id": asked.shard_id, "created_ms": now_ms}
-        await connection.execute(insert(shards).values(epoch=0, lease_until_ms=0, **values))
+        await connection.execute(insert(shards).values(epoch=0, **values))
         for table in (topic_queues, tombstones):
             await connection.execute(
                 update(table).where(table.c.shard == UNCLAIMED).values(shard=name)
@@ -129,17 +126,18 @@ def _refuse(asked: Claim, name: str, rows: Sequence[Row[Any]], *, is_alone: bool
         )
 
 
-async def _refuse_copy(connection: AsyncConnection, mine: Row[Any], now_ms: TimestampMs) -> None:
-    """Raise while the node that leads the shard from another data directory works: this one has a
-    copy of its log, and both would give the same offsets to different messages."""
-    seen_ms = await connection.scalar(select(nodes.c.seen_ms).where(nodes.c.node_id == mine.leader))
-    if seen_ms is None or abs(now_ms - seen_ms) >= AT_WORK_MS:
+async def _refuse_copy(connection: AsyncConnection, mine: Row[Any]) -> None:
+    """Raise while the node that leads the shard from another data directory has a lease, by the
+    database's clock: this one has a copy of its log, and both would give the same offsets to
+    different messages."""
+    left_ms = mine.lease_until_ms - (await connection.execute(select(clock_ms()))).scalar_one()
+    if left_ms <= 0:
         return
     raise ForeignStore(
         f"the store {bytes(mine.shard_id).hex()} of this node is led at {mine.address} from"
-        f" {mine.place}, where there was a sign of life {abs(now_ms - seen_ms) // 1_000} s ago",
+        f" {mine.place}, whose lease runs for {left_ms // 1_000 + 1} s more",
         hint="one of the two data directories is a copy: stop the node of the other, and start this"
-        f" one again; a node that was killed counts as gone after {AT_WORK_MS // 1_000} s",
+        f" one again; a node that was killed counts as gone after {LEASE_MS // 1_000} s",
     )
 
 
@@ -147,7 +145,7 @@ async def leave(connection: AsyncConnection, name: str, grant_id: bytes) -> None
     """The start that leads the shard ends: the store may be started from anywhere."""
     row = shards.c
     ours = update(shards).where(row.name == name, row.grant_id == grant_id)
-    await connection.execute(ours.values(place=""))
+    await connection.execute(ours.values(place="", lease_until_ms=0))
 
 
 async def find(connection: AsyncConnection, shard_id: bytes) -> str | None:

@@ -201,7 +201,7 @@ class Schedules:
             .order_by(row.next_due_ms)
             .limit(limit)
         )
-        async with self._database.reading() as connection:
+        async with self._database.asking() as connection:
             return [_view(found) for found in await connection.execute(query)]
 
     async def move_on(

@@ -10,6 +10,7 @@ from app.api.http.errors import STATUS_OF_CODE
 from app.broker.health import ConditionCode
 from app.domain.limits import Limits
 from app.domain.message import Message
+from app.node import Node
 from app.runtime.service import Service
 from app.store import DamageKind, RetentionPolicy
 from tests.support.clients.wire import Served, served_node
@@ -107,12 +108,19 @@ async def test_a_service_that_fails_names_no_path(server: Served, http: httpx.As
     assert trouble["detail"] == "probe: FileNotFoundError: No such file or directory"
 
 
+async def look_at_database(node: Node) -> None:
+    """As the node does every second."""
+    assert node._pulse is not None
+    await node._pulse.beat()
+    await node._pulse.change()
+
+
 async def test_metadata_that_is_gone(
     server: Served, http: httpx.AsyncClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = server.node.config.database
     execute(url, "ALTER TABLE metadata_version RENAME TO lost")
-    await server.node._refresh()
+    await look_at_database(server.node)
     assert await look(http) == (200, [], ["METADATA_UNAVAILABLE"])
     assert (await http.post(f"{ORDERS}/messages", content=b"x")).status_code == 201
     refused = await http.put("/v1/topics/new", json={})
@@ -122,7 +130,7 @@ async def test_metadata_that_is_gone(
         assert "the metadata database (SQLite) has lost a table" in text
     assert str(tmp_path) in caplog.text
     execute(url, "ALTER TABLE lost RENAME TO metadata_version")
-    await server.node._refresh()
+    await look_at_database(server.node)
     assert await look(http) == (200, [], [])
 
 
@@ -139,11 +147,11 @@ async def test_a_deletion_that_was_seen_and_not_found_is_carried_out_later(serve
         "ALTER TABLE tombstones RENAME TO lost",
     ):
         execute(url, statement)
-    await node._refresh()
+    await look_at_database(node)
     assert "orders" not in node.metadata.snapshot.topics
     assert node.store.generation("orders")
     execute(url, "ALTER TABLE lost RENAME TO tombstones")
-    await node._refresh()
+    await look_at_database(node)
     assert not node.store.generation("orders")
     assert await node.metadata.deletions() == []
 
@@ -169,6 +177,7 @@ def test_the_codes_mean_the_same_as_in_the_table_of_errors() -> None:
         ConditionCode.STORE_DAMAGED,
         ConditionCode.CLOCK_BEHIND,
         ConditionCode.CLOCK_AHEAD,
+        ConditionCode.CLOCK_APART,
         ConditionCode.DELIVERY_FAILING,
         ConditionCode.SERVICE_FAILING,
     }

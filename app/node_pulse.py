@@ -1,0 +1,175 @@
+"""The pulse of a node: every second one question to the database, which says what is new and
+whether this node leads its shard still, and carries its sign of life.
+
+A node that hears that another start leads its shard takes no more writes: both would give the same
+offsets to different messages. Without the database it goes on with what it knows, for nobody else
+can lead its shard without its log. Event loop only.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from app.broker import Broker
+from app.cluster import Beat, Claim, Metadata
+from app.domain.clock import Clock
+from app.domain.errors import CurlewError, NotLeader
+from app.runtime.service import Service
+from app.store import MessageStore
+
+_LOG: Final = logging.getLogger(__name__)
+
+BEAT_SECONDS: Final = 1.0
+"""How late, with what the look-up takes, a key that was made or revoked elsewhere is known, and a
+change of topics and groups is looked up."""
+
+RENEW_SECONDS: Final = 10.0
+"""How often the lease and the sign of life are written."""
+
+
+class Pulse:
+    """One per node."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        metadata: Metadata,
+        broker: Broker,
+        clock: Clock,
+        claim: Claim,
+        register: Callable[[], Awaitable[None]],
+        follow_keys: Callable[[], Awaitable[None]],
+        follow_changes: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`register` tells the database of the node; `follow_keys` and `follow_changes` take over
+        what is new. They may raise `MetadataUnavailable`."""
+        self._store = store
+        self._metadata = metadata
+        self._broker = broker
+        self._clock = clock
+        self._claim = claim
+        self._register = register
+        self._follow_keys = follow_keys
+        self._follow_changes = follow_changes
+        self._renewed_s = float("-inf")
+        self._version = 0
+        """Of the metadata, as was last heard."""
+        self._beat_problem: str | None = None
+        self._change_problem: str | None = None
+        self.is_registered = False
+        self.beating = Service("beat", BEAT_SECONDS, self.beat)
+        self.changes = Service("metadata refresh", BEAT_SECONDS, self.change)
+
+    async def beat(self) -> None:
+        """Ask, and act on the answer. The service's turn."""
+        now_s = self._clock.monotonic_s()
+        renews = now_s - self._renewed_s >= RENEW_SECONDS
+        try:
+            before_ms = self._clock.now_ms()
+            found = await self._ask(renews=renews)
+            if renews:
+                self._renewed_s = now_s
+            self._compare_clocks(found, before_ms)
+            self._look_at_shard(found)
+            is_current = self._metadata.principals.is_current(found.policy_version)
+            if not is_current or self._broker.health.policy_problem is not None:
+                await self._follow_keys()
+            if renews and not (found.is_registered and self.is_registered):
+                await self._register_again()
+        except CurlewError as error:
+            self._note_problem(error)
+            return
+        self._beat_problem = self._regress_of(found)
+        self._show_problem()
+        self._version = found.version
+        if found.version > self._metadata.snapshot.version:
+            self.changes.wake()
+
+    async def _ask(self, *, renews: bool) -> Beat:
+        """Without room for a sign of life what is new can be heard all the same."""
+        node_id = self._claim.node_id
+        if renews:
+            try:
+                return await self._metadata.beat(node_id)
+            except CurlewError as error:
+                _LOG.warning("no heartbeat: %s", error.detail)
+        return await self._metadata.beat(node_id, renews=False)
+
+    async def _register_again(self) -> None:
+        try:
+            await self._register()
+        except CurlewError as error:
+            _LOG.warning("the node is not registered yet: %s", error.detail)
+
+    async def change(self) -> None:
+        """Take over what others changed, if there is something. The service's turn."""
+        try:
+            if self._version > self._metadata.snapshot.version:
+                await self._metadata.refresh()
+            await self._follow_changes()
+        except CurlewError as error:
+            self._change_problem = self._told(error)
+        else:
+            self._change_problem = None
+        self._show_problem()
+
+    def _note_problem(self, error: CurlewError) -> None:
+        self._beat_problem = self._told(error)
+        self._show_problem()
+
+    def _told(self, error: CurlewError) -> str:
+        """What is the matter, which the log has once."""
+        problem = f"the metadata is not refreshed: {error.detail}"
+        if problem != self._broker.health.metadata_problem:
+            why = getattr(error, "for_log", None) or error.detail
+            _LOG.warning("the metadata is not refreshed: %s", why)
+        return problem
+
+    def _show_problem(self) -> None:
+        self._broker.health.metadata_problem = self._beat_problem or self._change_problem
+
+    def _compare_clocks(self, found: Beat, before_ms: int) -> None:
+        """Seen from the moment in the middle of asking; a slow answer says nothing."""
+        after_ms = self._clock.now_ms()
+        if found.clock_ms is not None and 0 <= after_ms - before_ms < RENEW_SECONDS * 100:
+            self._broker.health.clock_apart_ms = (before_ms + after_ms) // 2 - found.clock_ms
+
+    def _regress_of(self, found: Beat) -> str | None:
+        """That the database is older than what this node knows; None: it is not."""
+        known = self._metadata.snapshot.version
+        if found.version >= known:
+            return None
+        return (
+            f"the metadata database is an older copy: it knows {found.version} changes, this node"
+            f" {known}"
+        )
+
+    def _look_at_shard(self, found: Beat) -> None:
+        """Take no more writes when another start leads the shard, or the shard was released. A
+        database that knows less than this node says nothing of that."""
+        ours = self._metadata.grant_id
+        if ours is None or found.grant_id == ours or self._broker.health.other_leader is not None:
+            return
+        is_older = found.grant_id is not None and found.epoch < self._broker.epochs.current
+        if is_older or found.version < self._metadata.snapshot.version:
+            return
+        shard = self._metadata.shard
+        reason = f"another node leads shard {shard!r}"
+        if found.grant_id is None:
+            reason = f"shard {shard!r} was released"
+        _LOG.error("%s: this node takes no writes any more", reason)
+        self._broker.health.other_leader = reason
+        self._store.fence(reason, self._refusal)
+
+    def _refusal(self) -> CurlewError:
+        view = self._metadata.snapshot.shards.get(self._metadata.shard)
+        is_new = view is not None and view.epoch > self._broker.epochs.current
+        url = view.advertise_url if view is not None and is_new else None
+        error = NotLeader(
+            "the log of this node",
+            self._metadata.shard,
+            url,
+            view.epoch if view and is_new else None,
+        )
+        error.outcome = "not_stored"
+        return error

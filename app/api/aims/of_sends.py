@@ -8,9 +8,9 @@ import msgspec
 
 from app.api.aims.aim import BODY, HERE, Aim, Asks, Names, Shard
 from app.api.aims.places import Places
-from app.api.formats.cloudevents import EVENT, VERSION_HEADER
+from app.api.formats.cloudevents import EVENT, VERSION_HEADER, text_of, text_of_header
 from app.api.formats.decoding import DECODE_FAULTS
-from app.api.formats.dedup_headers import IDEMPOTENCY_KEY
+from app.api.formats.dedup_headers import IDEMPOTENCY_KEY, key_of
 from app.api.formats.media import ENVELOPE, media_type
 from app.api.formats.mq_headers import decode_header
 from app.api.http.request_context import RequestContext
@@ -24,7 +24,7 @@ class _Said(msgspec.Struct):
 
     queue_id: int | None = None
     sharding_key: str | None = None
-    partitionkey: str | None = None
+    partitionkey: str | bool | int | None = None
     idempotency_key: str | None = None
     producer_id: str | None = None
 
@@ -71,7 +71,11 @@ def _of_head(
         if content_type and media_type(content_type) in (ENVELOPE, EVENT):
             return BODY
         if VERSION_HEADER in headers and _PARTITION_KEY in headers:
-            return places.of_key(topic, headers[_PARTITION_KEY].decode("latin-1"))
+            try:
+                key = text_of_header(_PARTITION_KEY, headers[_PARTITION_KEY])
+            except CurlewError:
+                return HERE  # whose handler says what is wrong
+            return places.of_key(topic, key)
     return _of_home_or_any(exchange, places, names, is_plain=is_plain)
 
 
@@ -81,7 +85,10 @@ def _of_home_or_any(
     topic = places.topic(names[0])
     key = exchange.headers.get(IDEMPOTENCY_KEY)
     if key is not None:
-        return places.of_home(topic, key.decode("latin-1"))
+        try:
+            return places.of_home(topic, key_of(key.decode("latin-1")))
+        except CurlewError:
+            return HERE  # whose handler says what is wrong
     if not is_plain:
         home = said(exchange, b"mq-producer-id", "producer_id") or said(
             exchange, b"", "idempotency_key"
@@ -102,7 +109,7 @@ def _of_body(exchange: RequestContext, names: Names, places: Places, body: bytes
         return places.of_queue(topic, message.queue_id)
     key = message.sharding_key if message.sharding_key is not None else message.partitionkey
     if key is not None:
-        return places.of_key(topic, key)
+        return places.of_key(topic, text_of(key))
     return _of_home_or_any(exchange, places, names, is_plain=False)
 
 

@@ -63,9 +63,14 @@ def attributes_of_headers(headers: Headers) -> dict[str, str]:
             attribute = name[len(_HEADER_PREFIX) :].decode("latin-1")
             if attribute in attributes:
                 raise InvalidRequest(f"header {name.decode('latin-1')} is given twice")
-            quoted = len(value) > 1 and value[:1] == value[-1:] == b'"'
-            attributes[attribute] = decode_header(name, value[1:-1] if quoted else value)
+            attributes[attribute] = text_of_header(name, value)
     return _properties_of(attributes)
+
+
+def text_of_header(name: bytes, value: bytes) -> str:
+    """An attribute of an event in binary mode. Raises `InvalidRequest` for what is no text."""
+    quoted = len(value) > 1 and value[:1] == value[-1:] == b'"'
+    return decode_header(name, value[1:-1] if quoted else value)
 
 
 def _properties_of(attributes: Mapping[str, str]) -> dict[str, str]:
@@ -135,12 +140,17 @@ def _attribute(name: str, raw: Raw) -> str | None:
         value = _decode_attribute(raw)
     except DECODE_FAULTS:
         value = _INTEGER_MAX + 1
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int) and not -_INTEGER_MAX - 1 <= value <= _INTEGER_MAX:
+    if isinstance(value, int) and not -_INTEGER_MAX - 1 <= value <= _INTEGER_MAX:  # no bool is
         fault = FieldError(f"/{name}", "use a text, a boolean or an integer of 32 bits")
         raise InvalidBody(f"attribute {name!r} has a value that no attribute may have", [fault])
-    return None if value is None else str(value)
+    return None if value is None else text_of(value)
+
+
+def text_of(value: str | bool | int) -> str:  # noqa: FBT001  # a value, and no switch
+    """The canonical text of a value."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
 
 
 def _body_of(

@@ -48,7 +48,7 @@ async def claim_of(
     """
     key = options.idempotency_key
     if IDEMPOTENCY_KEY in exchange.headers:
-        of_header = _key_of(exchange.headers[IDEMPOTENCY_KEY].decode("latin-1"))
+        of_header = key_of(exchange.headers[IDEMPOTENCY_KEY].decode("latin-1"))
         key = agreed("idempotency_key", of_header, key)
     producer = _producer_of(options)
     if producer is None:
@@ -82,7 +82,8 @@ def _producer_of(options: SendOptions) -> ProducerToken | None:
     return ProducerToken(stored("producer", producer_id), epoch, seq)
 
 
-def _key_of(text: str) -> str:
+def key_of(text: str) -> str:
+    """The key that a header names. Raises `InvalidRequest` for what is none."""
     quoted = _QUOTED.fullmatch(text.strip())
     if quoted:
         return re.sub(r"\\(.)", r"\1", quoted[1])

@@ -44,6 +44,8 @@ class PeerConnection(asyncio.Protocol):
         self.headers: Headers = []
         self.status = 0
         """Of the answer; 0 before its head has come whole."""
+        self.is_to_head = False
+        """Whether the request is a HEAD, whose answer has no body, whatever length it names."""
         self.is_complete = False
         self._parts: list[bytes] = []
         self._size = 0
@@ -119,6 +121,7 @@ class PeerConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         if self._parser.get_status_code() >= 200:
             self.status = self._parser.get_status_code()
+            self.is_complete = self.is_to_head
         else:  # a 100 Continue that nobody asked for
             self.headers = []
 

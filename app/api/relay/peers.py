@@ -99,8 +99,12 @@ class Peers:
                 _, made = await loop.create_connection(
                     lambda: PeerConnection(self._secret), address.hostname or "", address.port or 80
                 )
-            async with asyncio.timeout(SECONDS):
-                await made.ready
+            try:
+                async with asyncio.timeout(SECONDS):
+                    await made.ready
+            except BaseException:
+                made.abort()  # nobody else has it
+                raise
         except TimeoutError as error:
             raise NotReached("it does not answer") from error
         except OSError as error:

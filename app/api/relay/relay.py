@@ -148,16 +148,19 @@ class Relay:
     # --- carrying
 
     async def _pass_on(self, exchange: RequestContext, shard: str, *, sends: bool) -> None:
+        # Out of the scope, where whoever looks after the client would take it away before the
+        # request is sent once more.
+        body: bytes | None = exchange.scope.pop(WHOLE_BODY, None)
         connection, url = await self._reach(exchange, shard)
         try:
-            if not await self._exchange(exchange, connection, shard, sends=sends):
+            if not await self._exchange(exchange, connection, body, shard, sends=sends):
                 return
         finally:
             self._release(url, connection)
         await self._metadata.refresh()
         connection, url = await self._reach(exchange, shard)
         try:
-            if await self._exchange(exchange, connection, shard, sends=sends):
+            if await self._exchange(exchange, connection, body, shard, sends=sends):
                 raise ShardUnavailable(
                     f"the node that is said to lead shard {shard!r} does not",
                     hint="send again in a moment: another node is about to lead it",
@@ -199,12 +202,18 @@ class Relay:
             ) from error
 
     async def _exchange(
-        self, exchange: RequestContext, connection: PeerConnection, shard: str, *, sends: bool
+        self,
+        exchange: RequestContext,
+        connection: PeerConnection,
+        body: bytes | None,
+        shard: str,
+        *,
+        sends: bool,
     ) -> bool:
-        """Send the request and pass the answer on; True: it is to be sent once more."""
+        """Send the request and pass the answer on; True: it is to be sent once more. Without a
+        `body` it is read as it comes, and cannot be sent again."""
         self.relayed_count += 1
         loop = asyncio.get_running_loop()
-        body: bytes | None = exchange.scope.get(WHOLE_BODY)
         watch = ClientWatch(exchange.receive, exchange)
         timer: asyncio.TimerHandle | None = None
         try:
@@ -219,7 +228,7 @@ class Relay:
                     raise
                 if connection.status == HTTPStatus.MISDIRECTED_REQUEST:
                     await _whole(connection)
-                    if body is None and b"content-length" in exchange.headers:
+                    if body is None:
                         raise _moved(shard)
                     return True
                 await _answer(exchange, connection)
@@ -236,6 +245,7 @@ class Relay:
         self, exchange: RequestContext, connection: PeerConnection, body: bytes | None
     ) -> None:
         scope = exchange.scope
+        connection.is_to_head = scope["method"] == "HEAD"
         lines = [b"%b %b HTTP/1.1" % (scope["method"].encode(), _target(exchange))]
         lines += [
             b"%b: %b" % (name, value)
@@ -287,6 +297,7 @@ class Relay:
             return await call_own(self._own, exchange, request, self._envelope_of(exchange))
         connection, url = await self._reach(exchange, shard)
         self.relayed_count += 1
+        connection.is_to_head = request.method == "HEAD"
         try:
             lines = [b"%b %b HTTP/1.1" % (request.method.encode(), request.target)]
             lines += [b"%b: %b" % each for each in request.headers]

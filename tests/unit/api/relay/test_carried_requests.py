@@ -1,0 +1,206 @@
+"""What becomes of a request that another node answers, or does not."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from time import monotonic
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from app.api.aims.places import Metadata
+from app.api.http.memory_budget import MemoryBudget
+from app.api.http.request_context import WHOLE_BODY, Event, RequestContext
+from app.api.operations.operation import Operation
+from app.api.relay import peers as peers_module
+from app.api.relay.handshake import Answering
+from app.api.relay.peers import NotReached, Peers
+from app.api.relay.relay import Relay
+from app.domain.errors import ShardUnavailable
+from app.domain.limits import Limits
+from app.runtime.secure.cluster_secret import ClusterSecret
+
+pytestmark = pytest.mark.anyio
+
+SECRET = ClusterSecret(b"a" * 32)
+PATIENCE_S = 20
+MOVED = b"HTTP/1.1 421 Misdirected Request\r\ncontent-length: 2\r\n\r\n{}"
+STORED = b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\n{}"
+SENDS = cast("Operation", SimpleNamespace(sends=True, aim=None))
+
+
+class Other:
+    """Another node, which says what it is told, one answer for each request."""
+
+    def __init__(self, *answers: bytes) -> None:
+        self.answers = list(answers)
+        self.bodies: list[bytes] = []
+        self.heads: list[bytes] = []
+        self.when_asked: Callable[[], Any] = _at_once
+        self.over: list[asyncio.Event] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.over.append(over := asyncio.Event())
+        answering = Answering(SECRET)
+        writer.write(answering.answer(await reader.readline()))
+        answering.check(await reader.readline())
+        while head := await _head(reader):
+            self.heads.append(head)
+            self.bodies.append(await _body(reader, head))
+            await self.when_asked()
+            writer.write(self.answers.pop(0))
+        await _close(writer)
+        over.set()
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+
+
+async def _at_once() -> None:
+    return
+
+
+async def _head(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.readuntil(b"\r\n\r\n")
+    except (asyncio.IncompleteReadError, OSError):
+        return b""
+
+
+async def _body(reader: asyncio.StreamReader, head: bytes) -> bytes:
+    if b"chunked" not in head:
+        size = int(head.partition(b"content-length: ")[2].partition(b"\r")[0] or 0)
+        return await reader.readexactly(size)
+    whole = b""
+    while size := int(await reader.readline(), 16):
+        whole += await reader.readexactly(size)
+        await reader.readline()
+    await reader.readline()
+    return whole
+
+
+@asynccontextmanager
+async def relaying(other: Other) -> AsyncIterator[Relay]:
+    server = await asyncio.start_server(other.serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+
+    async def refresh() -> bool:
+        return False
+
+    shard = SimpleNamespace(
+        cluster_url=f"http://127.0.0.1:{port}", advertise_url="", epoch=1, name="b", shard_id=b"b"
+    )
+    snapshot = SimpleNamespace(version=1, topics={}, shards={"a": shard, "b": shard})
+    metadata = SimpleNamespace(snapshot=snapshot, shard="a", refresh=refresh)
+    relay = Relay(
+        cast("Metadata", metadata), lambda: 1, Limits(), peers := Peers(SECRET, monotonic)
+    )
+    try:
+        yield relay
+    finally:
+        peers.close()
+        for over in other.over:
+            await asyncio.wait_for(over.wait(), PATIENCE_S)
+        server.close()
+        await server.wait_closed()
+
+
+class Client:
+    """Who asks: `parts` of a body that have not come whole with the head, or none."""
+
+    def __init__(self, method: str, headers: list[tuple[bytes, bytes]], *parts: bytes) -> None:
+        self.events: list[Event] = []
+        self._parts = list(parts)
+        self.scope: dict[str, Any] = {
+            "type": "http",
+            "method": method,
+            "path": "/v1/topics/orders/messages",
+            "raw_path": b"/v1/topics/orders/messages",
+            "query_string": b"",
+            "headers": headers,
+            "client": ("127.0.0.1", 1),
+        }
+        self.exchange = RequestContext(
+            self.scope, self.receive, self.send, b"id", MemoryBudget(Limits())
+        )
+
+    async def receive(self) -> Event:
+        """As the server's: a body once, and then nothing until the client leaves."""
+        if WHOLE_BODY in self.scope:
+            return {"type": "http.request", "body": self.scope.pop(WHOLE_BODY), "more_body": False}
+        if not self._parts:
+            await asyncio.get_running_loop().create_future()
+        part = self._parts.pop(0)
+        return {"type": "http.request", "body": part, "more_body": bool(self._parts)}
+
+    async def send(self, event: Event) -> None:
+        self.events.append(event)
+
+
+async def carry(relay: Relay, client: Client) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        assert await relay.carry(client.exchange, SENDS, (), "b")
+
+
+async def test_a_request_that_is_sent_again_has_its_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when somebody has looked meanwhile whether its client is still there."""
+    monkeypatch.setattr("app.api.relay.relay.WATCH_AFTER_S", 0)
+    other = Other(MOVED, STORED)
+    client = Client("POST", [(b"content-length", b"4")])
+    client.scope[WHOLE_BODY] = b"body"
+
+    async def looked() -> None:
+        while not other.bodies[1:] and WHOLE_BODY in client.scope:
+            await asyncio.sleep(0)
+
+    other.when_asked = looked
+    async with relaying(other) as relay:
+        await carry(relay, client)
+    assert other.bodies == [b"body", b"body"]
+    assert client.exchange.status == 201
+
+
+async def test_a_body_that_went_by_is_not_sent_again() -> None:
+    """Nothing was done, and the client, who has it, may send it again."""
+    other = Other(MOVED)
+    client = Client("POST", [(b"transfer-encoding", b"chunked")], b"bo", b"dy")
+    async with relaying(other) as relay:
+        with pytest.raises(ShardUnavailable):
+            await carry(relay, client)
+    assert other.bodies == [b"body"]
+
+
+@pytest.mark.parametrize("status", [b"400 Bad Request", b"200 OK"])
+async def test_an_answer_to_head_has_no_body_to_wait_for(status: bytes) -> None:
+    other = Other(*[b"HTTP/1.1 " + status + b"\r\ncontent-length: 300\r\n\r\n"] * 2)
+    async with relaying(other) as relay:
+        for _ in range(2):
+            client = Client("HEAD", [])
+            client.scope[WHOLE_BODY] = b""
+            await carry(relay, client)
+            assert client.exchange.status == int(status[:3])
+            assert (b"content-length", b"300") in client.events[0]["headers"]
+    assert len(other.heads) == 2
+
+
+async def test_a_node_that_does_not_shake_hands_keeps_no_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(peers_module, "SECONDS", 0.01)
+    ended = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.gather(reader.read(), return_exceptions=True)
+        await _close(writer)
+        ended.set()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    with pytest.raises(NotReached):
+        await Peers(SECRET, monotonic).acquire(url)
+    await asyncio.wait_for(ended.wait(), PATIENCE_S)
+    server.close()

@@ -146,7 +146,7 @@ def _attribute(name: str, raw: Raw) -> str | None:
     return None if value is None else text_of(value)
 
 
-def text_of(value: str | bool | int) -> str:  # noqa: FBT001  # a value, and no switch
+def text_of(value: str | bool | int) -> str:  # a value, and no switch
     """The canonical text of a value."""
     if isinstance(value, bool):
         return "true" if value else "false"

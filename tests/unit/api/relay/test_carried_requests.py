@@ -154,7 +154,7 @@ async def test_a_request_that_is_sent_again_has_its_body(monkeypatch: pytest.Mon
     client.scope[WHOLE_BODY] = b"body"
 
     async def looked() -> None:
-        while not other.bodies[1:] and WHOLE_BODY in client.scope:
+        for _ in range(20):  # turns of the loop
             await asyncio.sleep(0)
 
     other.when_asked = looked

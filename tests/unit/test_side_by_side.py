@@ -56,7 +56,7 @@ def test_a_shared_fixture_would_be_noticed() -> None:
 
 
 def test_a_file_is_whole_unless_it_is_named() -> None:
-    spark, other = OF_THE_SPARK_SESSION
+    spark, other, *_ = OF_THE_SPARK_SESSION
     assert unit_of("tests/unit/test_a.py::test_b[x::y]") == "tests/unit/test_a.py"
     assert unit_of(f"{APART[0]}::test_b[1]") == f"{APART[0]}::test_b[1]"
     assert unit_of(f"{spark}::test_b") == unit_of(f"{other}::test_c")

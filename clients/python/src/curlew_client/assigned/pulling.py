@@ -166,6 +166,8 @@ class ChosenPulls:
         self._options = options
         self._places = places
         self.queues: dict[QueueName, OwnedQueue] = {}
+        self._kept: list[Polled] = []
+        """What was read, and given to nobody."""
 
     async def choose(self, queues: Collection[QueueName]) -> None:
         """Read these, each from what the group has committed, else from its start."""
@@ -186,27 +188,59 @@ class ChosenPulls:
     async def read(
         self, count: int, wait_s: float, paused: Collection[QueueName], settle: Settle
     ) -> tuple[list[Polled], list[dict[str, Any]]]:
-        """Messages of the queues that have any; the first that come within `wait_s`."""
+        """Messages of the queues that have any; the first that come within `wait_s`.
+
+        Raises what a queue answers only when no other has given messages. What was read when the
+        program stopped waiting is given to the next read.
+        """
+        chosen = [each for each in self._kept if self.queues.get(each.owner.name) is each.owner]
+        found = [each for each in chosen if each.owner.name not in paused]
+        self._kept = [each for each in chosen if each.owner.name in paused]
         queues = [queue for name, queue in self.queues.items() if name not in paused]
-        found: list[Polled] = []
+        try:
+            await self._read_into(found, queues, count, wait_s, settle)
+        except CurlewError as error:
+            if not found:
+                raise
+            LOG.warning("group %s: not all queues could be read: %s", self._options.group, error)
+        except BaseException:
+            self._kept += found
+            raise
+        return found, []
+
+    async def _read_into(
+        self,
+        found: list[Polled],
+        queues: list[OwnedQueue],
+        count: int,
+        wait_s: float,
+        settle: Settle,
+    ) -> None:
+        failure: CurlewError | None = None
         for queue in queues:
             if len(found) < count:
-                found += await self._pull(queue, count - len(found), 0.0, settle)
+                try:
+                    found += await self._pull(queue, count - len(found), 0.0, settle)
+                except CurlewError as error:
+                    failure = failure or error
+        self._turn(queues)
+        if failure is not None:
+            raise failure
         if found or wait_s <= 0 or not queues:
-            self._turn(queues)
-            return found, []
+            return
         pulls = [asyncio.ensure_future(self._pull(each, count, wait_s, settle)) for each in queues]
         try:
-            while pulls and not found:
-                done, _ = await asyncio.wait(pulls, return_when=asyncio.FIRST_COMPLETED)
-                for pull in done:
-                    pulls.remove(pull)
-                    found += pull.result()
+            waiting: set[asyncio.Future[list[Polled]]] = {*pulls}
+            has_come = False
+            while waiting and not has_come:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                has_come = any(each.result() for each in done)
         finally:
             for pull in pulls:
                 pull.cancel()
-            await asyncio.gather(*pulls, return_exceptions=True)
-        return found, []
+            for answer in await asyncio.gather(*pulls, return_exceptions=True):
+                if isinstance(answer, list):
+                    found += answer
 
     def _turn(self, queues: list[OwnedQueue]) -> None:
         """Let another queue be the first next time."""

@@ -76,7 +76,7 @@ async def answered(shards: Shards, across: object, query: bytes = b"") -> tuple[
     exchange = RequestContext(scope, receive, send, b"id", MemoryBudget(Limits()))
     over = OverShards(cast("Relay", shards))
     operation = cast("Operation", SimpleNamespace(across=across))
-    assert await over.answered(exchange, operation)
+    assert await over.answered(exchange, operation, ())
     return events[0]["status"], msgspec.json.decode(events[0]["body"])
 
 

@@ -47,7 +47,7 @@ def event(key: bytes) -> list[tuple[bytes, bytes]]:
 def test_an_event_in_headers_goes_where_its_key_does(key: bytes) -> None:
     text = attributes_of_headers(event(key))["ce-partitionkey"]
     found = A_MESSAGE.head(asked(*event(key)), NAMES, PLACES)
-    assert found == PLACES.of_key(TOPIC, text)  # type: ignore[arg-type]
+    assert found == PLACES.of_key(TOPIC, text)
 
 
 def test_a_key_that_is_no_text_is_for_its_handler() -> None:
@@ -62,15 +62,15 @@ def test_an_event_in_json_goes_where_its_key_does(key: object) -> None:
     assert text is not None
     assert A_MESSAGE.body is not None
     found = A_MESSAGE.body(asked(), NAMES, PLACES, body)
-    assert found == PLACES.of_key(TOPIC, text)  # type: ignore[arg-type]
+    assert found == PLACES.of_key(TOPIC, text)
 
 
 @pytest.mark.parametrize("aim", [A_MESSAGE, A_BATCH], ids=["message", "batch"])
 def test_one_idempotency_key_has_one_home_however_it_is_written(aim: Aim) -> None:
-    home = PLACES.of_home(TOPIC, 'a"7')  # type: ignore[arg-type]
+    home = PLACES.of_home(TOPIC, 'a"7')
     for header in (b'"a\\"7"', b' "a\\"7" '):
         assert aim.head(asked((b"idempotency-key", header)), NAMES, PLACES) == home
     assert aim.head(asked(query=b"idempotency_key=a%227"), NAMES, PLACES) == home
     bare = asked((b"idempotency-key", b"a7"))
-    assert aim.head(bare, NAMES, PLACES) == PLACES.of_home(TOPIC, "a7")  # type: ignore[arg-type]
+    assert aim.head(bare, NAMES, PLACES) == PLACES.of_home(TOPIC, "a7")
     assert aim.head(asked((b"idempotency-key", b'"a')), NAMES, PLACES) is HERE

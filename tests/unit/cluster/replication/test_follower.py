@@ -73,3 +73,13 @@ def test_what_has_been_written_meanwhile_is_cut_as_well() -> None:
     follower.welcome("A", Welcome(follower.session, TERM, 1, IN_SYNC, 100, 0))
     assert CutLog(100) in state.actions
     assert state.end == LogEnd(100, 100)
+
+
+def test_nothing_of_a_former_term_is_taken_after_a_newer_promise() -> None:
+    """R2 at the replica. A second fence: no history of the simulation needs it."""
+    state, follower = following(written=100)
+    welcomed(state, follower, 100)
+    state.promise_term(Term(2, 8))
+    state.actions.clear()
+    assert not follower.blocks("A", Blocks(follower.session, TERM, 100, 200, (), 0, 0))
+    assert not any(isinstance(action, WriteBlocks) for action in state.actions)

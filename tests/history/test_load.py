@@ -29,11 +29,13 @@ def go_on(load: Load) -> None:
 
 
 def start_workers(load: Load) -> None:
-    for number in range(PRODUCERS):
-        load.work("produce", f"p{number}")
-    for number in range(CONSUMERS):
-        load.work("consume", f"c{number}")
-    load.work("watch", "w")
+    """Start all, and wait until each is at work: one that still starts cannot be ended well."""
+    workers = {f"p{number}": "produce" for number in range(PRODUCERS)}
+    workers |= {f"c{number}": "consume" for number in range(CONSUMERS)}
+    workers["w"] = "watch"
+    for name, work in workers.items():
+        load.work(work, name)
+    wait_until(lambda: all(load.so_far(name) for name in workers), within_s=60)
 
 
 def settled(load: Load) -> int:

@@ -162,9 +162,9 @@ class _Page:
         if problem is not None:
             self.problem = self.problem or problem
             # What is not well is so in all shards; what one cannot tell now, others can.
-            is_ill = problem.status < HTTPStatus.INTERNAL_SERVER_ERROR
-            is_ill = is_ill and problem.status != HTTPStatus.NOT_FOUND
-            self.is_refused = is_ill and self.first is None
+            is_of_caller = problem.status < HTTPStatus.INTERNAL_SERVER_ERROR
+            is_there = problem.status != HTTPStatus.NOT_FOUND
+            self.is_refused = is_of_caller and is_there and self.first is None
         for document in documents.values():
             self.first = self.first or document
             self._rows += cast("list[object]", document[self._across.rows])

@@ -36,10 +36,13 @@ _ACTIONS: Final = {
     "releases": "release",
 }
 _WHOLE: Final = (
-    *((b"mq-queue-id", "queue_id"), (b"mq-producer-id", "producer_id")),
-    *((b"mq-one-way", "one_way"), (b"", "idempotency_key"), (b"", "split")),
+    (b"mq-queue-id", "queue_id"),
+    (b"mq-producer-id", "producer_id"),
+    (b"mq-one-way", "one_way"),
+    (b"", "idempotency_key"),
+    (b"", "split"),
 )
-"""What makes a batch one piece."""
+"""What makes a batch one piece: headers, and the parameters that say the same."""
 _MEMBERS: Final = ("type", "title", "status", "code", "detail", "retryable", "outcome", "hint")
 """Of a problem document, what an entry's has."""
 

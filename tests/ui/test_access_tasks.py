@@ -1,6 +1,7 @@
 """Keys and policies by the pages of a closed node: made, shown once, revoked, asked about."""
 
 from collections.abc import Iterator
+from typing import Final
 
 import httpx
 import pytest
@@ -10,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from tests.support.clients.browser import watched_page
+from tests.support.clients.browser import CLICKS_MAX, Operator, Theme, watched_page
 from tests.support.clients.serving import served
 from tests.support.nodes.node import RunningNode, run_node
 
@@ -76,6 +77,77 @@ def test_keys_are_made_shown_once_and_revoked(page: Page, node: RunningNode) -> 
 
     page.goto(f"{node.url}/ui/audit?resource=policy:frozen")
     expect(page.locator("main tbody tr").filter(has_text="frozen").first).to_be_visible()
+
+
+def sign_in(page: Page, node: RunningNode, way: str = "") -> None:
+    """As the administrator; the page at `way` opens."""
+    page.goto(f"{node.url}/ui/{way}")
+    page.get_by_label("API key").fill((node.data_dir.parent / "admin.key").read_text().strip())
+    page.get_by_role("button", name="Sign in").click()
+
+
+def make_principal(page: Page, node: RunningNode, name: str) -> None:
+    """Over the API, as who is signed in."""
+    admin = (node.data_dir.parent / "admin.key").read_text().strip()
+    where, headers = f"{node.url}/v1/principals/{name}", {"authorization": f"Bearer {admin}"}
+    httpx.put(where, json={"roles": ["viewer"]}, headers=headers).raise_for_status()
+
+
+def test_a_key_is_made_and_revoked_in_a_few_clicks(page: Page, node: RunningNode) -> None:
+    make_principal(page, node, "clicked")
+    sign_in(page, node)
+    operator = Operator(page, node.url)
+    operator.begin()
+    operator.click("link", "Principals")
+    operator.click("link", "clicked")
+    operator.click("button", "Make a key")
+    key = page.locator(".notice code").inner_text()
+    headers = {"authorization": f"Bearer {key}"}
+    assert httpx.get(f"{node.url}/v1/whoami", headers=headers).json()["principal"] == "clicked"
+    operator.click("button", "Revoke it at once")
+    expect(page.get_by_role("status")).to_have_text("The key is revoked: it works no more.")
+    assert operator.clicks <= CLICKS_MAX
+    assert httpx.get(f"{node.url}/v1/whoami", headers=headers).status_code == 401
+
+
+def test_a_session_that_ends_in_the_middle_says_so_and_does_nothing(
+    page: Page, node: RunningNode
+) -> None:
+    make_principal(page, node, "halfway")
+    sign_in(page, node, "principals/halfway")
+    form = page.get_by_role("button", name="Make a key")
+    expect(form).to_be_visible()
+    kept = page.context.cookies()
+    page.request.post(f"{node.url}/ui/sign-out", headers={"origin": node.url})
+    page.context.add_cookies(kept)  # type: ignore[arg-type]  # what was read is what is set
+    form.click()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    expect(page.get_by_text("Your session has ended.")).to_be_visible()
+    sign_in(page, node, "principals/halfway")
+    expect(page.get_by_text("No key yet.")).to_be_visible()
+
+
+CLOSED_PAGES: Final = ("", "principals", "principals/seen", "audit")
+
+
+def test_the_pages_of_who_is_signed_in_are_for_everybody(
+    page: Page, browser: Browser, node: RunningNode
+) -> None:
+    """In both themes; the policy of the pages is kept in the page beside, as axe is let past it."""
+    make_principal(page, node, "seen")
+    themes: tuple[Theme, ...] = ("light", "dark")
+    with watched_page(browser, inspect=True) as inspected:
+        sign_in(page, node)
+        sign_in(inspected.page, node)
+        for path in CLOSED_PAGES:
+            page.goto(f"{node.url}/ui/{path}")
+            expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+            assert page.evaluate("window.policyViolations") == []
+            inspected.page.goto(f"{node.url}/ui/{path}")
+            for theme in themes:
+                inspected.page.emulate_media(color_scheme=theme)
+                assert (path, inspected.accessibility_violations()) == (path, [])
+        assert inspected.foreign_requests(node.url) == []
 
 
 def test_a_link_on_a_page_of_somebody_else_needs_no_second_sign_in(

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.clients.browser import watched_page
+from tests.support.clients.browser import CLICKS_MAX, Operator, watched_page
 
 pytestmark = pytest.mark.browser
 
@@ -54,15 +54,18 @@ def ready(http: httpx.Client, group: str) -> int | None:
 def test_a_peek_gives_back_and_a_take_is_settled(page: Page, bare: str, http: httpx.Client) -> None:
     send(http, "peeked", 3)
     ask(http, "PUT", "groups/peekers", {})
-    page.goto(f"{bare}/ui/groups/peekers")
-    page.get_by_role("link", name="Receive").click()
+    operator = Operator(page, bare)
+    operator.begin()
+    operator.click("link", "Groups")
+    operator.click("link", "Receive peekers")
     page.get_by_label("Topic", exact=True).fill("peeked")
-    page.get_by_role("button", name="Peek").click()
+    operator.click("button", "Peek")
     expect(page.get_by_role("heading", name="3 messages seen, and given back")).to_be_visible()
     expect(page.get_by_text("order 2")).to_be_visible()
     assert ready(http, "peekers") == 3
-    page.get_by_role("button", name="Take").click()
+    operator.click("button", "Take")
     expect(page.get_by_role("heading", name="3 messages taken")).to_be_visible()
+    assert operator.clicks <= CLICKS_MAX
     expect(page.get_by_text("1 of 16").first).to_be_visible()  # the peek was no attempt
     assert ready(http, "peekers") == 0
     page.get_by_role("checkbox").first.uncheck()
@@ -80,11 +83,13 @@ def test_offsets_are_reset_after_the_table_was_confirmed(
     acks = {"acks": handles}
     ask(http, "POST", "topics/replayed/groups/replayers/messages:settle", acks)
     assert ready(http, "replayers") == 0
-    page.goto(f"{bare}/ui/groups/replayers")
-    page.get_by_role("link", name="Reset offsets").click()
+    operator = Operator(page, bare)
+    operator.begin()
+    operator.click("link", "Groups")
+    operator.click("link", "Reset offsets replayers")
     page.get_by_label("Go to").select_option("shift")
     page.get_by_label("Offset, or messages").fill("-2")
-    page.get_by_role("button", name="Show what would happen").click()
+    operator.click("button", "Show what would happen")
     cells = page.locator("main tbody tr").first.locator("td")
     assert [cells.nth(place).inner_text() for place in range(5)] == ["0", "5", "3", "2", "0"]
     assert ready(http, "replayers") == 0  # a table changes nothing
@@ -95,8 +100,9 @@ def test_offsets_are_reset_after_the_table_was_confirmed(
     fields = {
         each.get_attribute("name"): each.input_value() for each in form.locator("input").all()
     }
-    button.click()
+    operator.click_on(button)
     expect(page.get_by_role("status")).to_have_text("1 queue was reset.")
+    assert operator.clicks <= CLICKS_MAX
     assert ready(http, "replayers") == 2
     again = page.request.post(f"{bare}/ui/groups/replayers/offsets", form=fields)  # type: ignore[arg-type]
     assert again.status == 400
@@ -112,11 +118,16 @@ def test_a_rebalance_is_seen_and_read_in_the_history(
     ask(http, "PUT", "topics/shared", {"queues": 4})
     reads = {"subscriptions": [{"topic": "shared"}]}
     ask(http, "PUT", "groups/readers/members/anna", reads)
-    page.goto(f"{bare}/ui/groups/readers/members")
+    operator = Operator(page, bare)
+    operator.begin()
+    operator.click("link", "Groups")
+    operator.click("link", "readers")
+    operator.click("link", "Members")
     expect(page.get_by_role("row").filter(has_text="anna")).to_contain_text("shared 0–3")  # noqa: RUF001
     ask(http, "PUT", "groups/readers/members/bert", reads)
     expect(page.get_by_role("row").filter(has_text="bert")).to_be_visible(timeout=15_000)
-    page.get_by_role("link", name="Rebalances").click()
+    operator.click("link", "Rebalances")
+    assert operator.clicks <= CLICKS_MAX
     newest = page.locator("main tbody tr").first
     expect(newest).to_contain_text("bert joined the group")
     expect(newest).to_contain_text("anna, bert")
@@ -135,7 +146,7 @@ def test_a_group_is_paused_and_deleted_by_its_name(
     expect(page.get_by_role("status")).to_have_text("The group is paused.")
     assert ask(http, "GET", "groups/leaving")["paused"]
     page.get_by_role("button", name="Resume").click()
-    expect(page.get_by_text("3 messages wait for it, 1 are in flight")).to_be_visible()
+    expect(page.get_by_text("3 messages wait for it, 1 in flight")).to_be_visible()
     wrong = page.request.post(f"{bare}/ui/groups/leaving/delete", form={"typed": "other"})
     assert wrong.status == 400
     assert "nothing was done" in wrong.text()
@@ -172,12 +183,12 @@ def test_chosen_dead_letters_are_redriven_with_a_rate(
     page.get_by_role("link", name="Dead letters").click()
     page.get_by_role("link", name="failing").click()
     expect(page.get_by_role("row").filter(has_text="no stock")).to_have_count(4)
-    page.get_by_role("button", name="Redrive …").click()
+    page.get_by_role("button", name="Redrive …", exact=True).click()
     expect(page.get_by_role("alert")).to_contain_text("No dead letter is chosen")
     page.goto(f"{bare}/ui/dead-letters/failing")
     page.get_by_role("checkbox").nth(0).check()
     page.get_by_role("checkbox").nth(2).check()
-    page.get_by_role("button", name="Redrive …").click()
+    page.get_by_role("button", name="Redrive …", exact=True).click()
     expect(page.get_by_text("2 dead letters are delivered to this group again")).to_be_visible()
     page.get_by_label("Letters a second, at most").fill("50")
     page.get_by_label("Type the name to confirm").fill("failing")
@@ -186,12 +197,32 @@ def test_chosen_dead_letters_are_redriven_with_a_rate(
     assert ask(http, "GET", "groups/failing/dlq")["messages"] == 2
     assert len(receive(http, "failed", "failing", 4)) == 2
     page.goto(f"{bare}/ui/dead-letters/failing?reason=stock")
-    page.get_by_label("all that match the filter").check()
-    page.get_by_role("button", name="Delete …").click()
+    page.get_by_role("button", name="Delete … all that match the filter").click()
     page.get_by_label("Type the name to confirm").fill("failing")
     page.get_by_role("button", name="Delete them for good").click()
     expect(page.get_by_role("status")).to_have_text("2 dead letters were deleted.")
     assert ask(http, "GET", "groups/failing/dlq")["messages"] == 0
+
+
+def test_all_dead_letters_are_redriven_and_each_says_what_became_of_it(
+    page: Page, bare: str, http: httpx.Client
+) -> None:
+    send(http, "broken", 3)
+    taken = receive(http, "broken", "breaking", 3)
+    letters = [{"receipt_handle": each["receipt_handle"]} for each in taken]
+    settle = {"dead_letters": letters}
+    ask(http, "POST", "topics/broken/groups/breaking/messages:settle", settle)
+    operator = Operator(page, bare)
+    operator.begin()
+    operator.click("link", "Dead letters")
+    operator.click("link", "breaking")
+    operator.click("button", "Redrive … all 3")
+    page.get_by_label("Letters a second, at most").fill("100")
+    page.get_by_label("Type the name to confirm").fill("breaking")
+    operator.click("button", "Redrive")
+    expect(page.locator("main tbody .tag.good")).to_have_count(3, timeout=15_000)
+    assert operator.clicks <= CLICKS_MAX
+    assert len(receive(http, "broken", "breaking", 4)) == 3
 
 
 def test_a_delayed_message_is_cancelled_and_another_delivered_now(
@@ -201,11 +232,14 @@ def test_a_delayed_message_is_cancelled_and_another_delivered_now(
     for text in ("first", "second"):
         later = {"mq-keys": text, "mq-delay": "1h" if text == "first" else "2h"}
         http.post("/v1/topics/later/messages", content=text.encode(), headers=later)
-    page.goto(f"{bare}/ui/")
-    page.get_by_role("link", name="Delayed").click()
-    page.get_by_role("link", name="later").first.click()
-    page.get_by_role("row").filter(has_text="first").get_by_role("link", name="Cancel").click()
-    page.get_by_role("button", name="Cancel the message").click()
+    operator = Operator(page, bare)
+    operator.begin()
+    operator.click("link", "Delayed messages")
+    operator.click_on(page.get_by_role("link", name="later").first)
+    first = page.get_by_role("row").filter(has_text="first")
+    operator.click_on(first.get_by_role("link", name="Cancel"))
+    operator.click("button", "Cancel the message")
+    assert operator.clicks <= CLICKS_MAX
     expect(page.get_by_role("status")).to_have_text("The message is cancelled.")
     expect(page.locator("main tbody tr")).to_have_count(1)
     page.get_by_role("button", name="Deliver now").click()
@@ -226,11 +260,14 @@ def test_hanging_transactions_are_committed_and_rolled_back(
         (begun[0], "Commit: deliver the message", "committed"),
         (begun[1], "Roll back: drop the message", "rolled back"),
     ):
-        page.goto(f"{bare}/ui/transactions")
-        page.get_by_role("link", name=transaction).click()
+        operator = Operator(page, bare)
+        operator.begin()
+        operator.click("link", "Transactions")
+        operator.click("link", transaction)
         form = page.locator("form", has=page.get_by_role("button", name=button))
         form.get_by_label("Type the name to confirm").fill("pay")
-        form.get_by_role("button").click()
+        operator.click_on(form.get_by_role("button"))
+        assert operator.clicks <= CLICKS_MAX
         expect(page.locator("main .tag", has_text=state)).to_be_visible()
     assert [each["text"] for each in receive(http, "paid", "payers", 8)] == ["good"]
 

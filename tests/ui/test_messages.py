@@ -10,7 +10,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.clients.browser import watched_page
+from tests.support.clients.browser import CLICKS_MAX, Operator, watched_page
 from tests.support.clients.ui_pages import BIG_NUMBER, HOSTILE, Filled
 
 pytestmark = pytest.mark.browser
@@ -30,25 +30,36 @@ def look(page: Page, **fields: str) -> None:
 
 
 def test_find_a_message_by_key_from_the_overview(page: Page, filled: Filled) -> None:
-    page.goto(filled.page(""))
-    page.keyboard.press("/")
-    page.keyboard.type("o-29")
-    page.keyboard.press("Enter")
+    operator = Operator(page, filled.url)
+    operator.begin()
+    operator.search("o-29")
     expect(page.locator("main tbody tr")).to_have_count(1)
-    page.locator("main tbody a").click()
+    operator.click_on(page.locator("main tbody a"))
+    assert operator.clicks <= CLICKS_MAX
     expect(page.get_by_text("o-29", exact=True)).to_be_visible()
 
 
 def test_find_a_message_by_id(page: Page, filled: Filled) -> None:
-    page.goto(filled.page(""))
-    page.get_by_role("searchbox").fill(filled.ids["message"])
-    page.keyboard.press("Enter")
-    page.locator("main tbody a").click()
+    operator = Operator(page, filled.url)
+    operator.begin()
+    operator.search(filled.ids["message"])
+    operator.click_on(page.locator("main tbody a"))
+    assert operator.clicks <= CLICKS_MAX
     expect(page.get_by_role("heading", level=1)).to_have_text(filled.ids["message"])
 
 
+def open_messages(page: Page, filled: Filled) -> None:
+    """The list of a topic's messages, with a click left for its button."""
+    operator = Operator(page, filled.url)
+    operator.begin()
+    operator.click("link", "Topics")
+    operator.click("link", "orders")
+    operator.click("link", "Messages")
+    assert operator.clicks < CLICKS_MAX
+
+
 def test_find_messages_by_text_tag_and_property(page: Page, filled: Filled) -> None:
-    page.goto(filled.page("topics/orders/messages"))
+    open_messages(page, filled)
     look(page, **{"Text in the body": '"place":17'})
     expect(page.locator("main tbody tr")).to_have_count(1)
     expect(page.locator("main tbody")).to_contain_text(BIG_NUMBER)
@@ -63,7 +74,7 @@ def test_find_messages_by_time(page: Page, filled: Filled) -> None:
     url = f"{filled.url}/v1/topics/orders/messages/{filled.ids['json']}"
     stored_ms = httpx.get(url, timeout=60).json()["store_time_ms"]
     begin = datetime.fromtimestamp(stored_ms / 1_000, UTC)
-    page.goto(filled.page("topics/orders/messages"))
+    open_messages(page, filled)
     text = begin.strftime("%Y-%m-%d %H:%M:%S.") + f"{stored_ms % 1_000:03}"
     look(page, **{"From, UTC": text})
     expect(page.locator(f"main a[href$='{filled.ids['json']}']")).to_be_visible()
@@ -131,13 +142,17 @@ def test_a_number_over_64_bits_reads_exactly(page: Page, filled: Filled) -> None
 def test_publish_a_copy_which_a_second_click_does_not_send_again(
     page: Page, filled: Filled
 ) -> None:
-    page.goto(filled.page("topics/orders/messages/{binary}"))
-    page.get_by_role("link", name="Publish a copy").click()
+    operator = Operator(page, filled.url)
+    operator.begin()
+    operator.search(filled.ids["binary"])
+    operator.click_on(page.locator("main tbody a"))
+    operator.click("link", "Publish a copy")
     page.get_by_label("Tag", exact=True).fill("copied")
     page.get_by_label(re.compile("^Properties")).fill("by=hand\nregion=eu")
     form = page.evaluate("Object.fromEntries(new FormData(document.querySelector('main form')))")
-    page.get_by_role("button", name="Send").click()
+    operator.click("button", "Send")
     expect(page.get_by_text("The message is sent: this is it.")).to_be_visible()
+    assert operator.clicks <= CLICKS_MAX
     expect(page.get_by_text("copied", exact=True)).to_be_visible()
     page.reload()
     expect(page.get_by_text("The message is sent: this is it.")).to_be_hidden()
@@ -160,9 +175,13 @@ def test_a_form_with_a_mistake_keeps_what_was_typed(page: Page, filled: Filled) 
 
 
 def test_why_a_message_is_not_delivered_to_a_group(page: Page, filled: Filled) -> None:
-    page.goto(filled.page("topics/orders/messages/{json}"))
+    operator = Operator(page, filled.url)
+    operator.begin()
+    operator.search(filled.ids["json"])
+    operator.click_on(page.locator("main tbody a"))
     page.get_by_label("Why is it not delivered to the group").fill("billing")
-    page.get_by_role("button", name="Ask").click()
+    operator.click("button", "Ask")
+    assert operator.clicks <= CLICKS_MAX
     row = page.locator("main tbody tr", has_text="billing")
     expect(row).to_contain_text("ready")
     expect(row).to_contain_text("it can be received")
@@ -172,7 +191,12 @@ def test_why_a_message_is_not_delivered_to_a_group(page: Page, filled: Filled) -
 
 
 def test_the_tail_samples_and_says_what_it_skipped(page: Page, filled: Filled) -> None:
-    page.goto(filled.page(f"topics/{LONG}/tail"))
+    operator = Operator(page, filled.url)
+    operator.begin()
+    operator.click("link", "Topics")
+    operator.click("link", LONG)
+    operator.click("link", "Live tail")
+    assert operator.clicks <= CLICKS_MAX
     expect(page.locator("html")).to_have_attribute("data-live", "on", timeout=20_000)
     with httpx.Client(base_url=filled.url, timeout=60) as client:
         entries = [{"text": f"line {number}"} for number in range(500)]

@@ -7,6 +7,7 @@ Addresses are relative to `/docs`: the page works behind a proxy that adds a pre
 """
 
 import json
+import re
 from html import escape
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -28,6 +29,8 @@ class PageFile(NamedTuple):
     media_type: str
 
 
+_CODE: Final = re.compile(r"`([^`]+)`")
+
 Json = dict[str, Any]
 
 
@@ -42,7 +45,7 @@ def docs_page(document: Json) -> str:
         f"<link rel=stylesheet href={STATIC}docs_page.css>",
         f"<script src={STATIC}docs_page.js defer></script>",
         f"<main><h1>{escape(info['title'])} {escape(info['version'])}</h1>",
-        f"<p>{escape(info['description'])}</p>",
+        f"<p>{_text(info['description'])}</p>",
         "<p><a href=openapi.json>openapi.json</a> · <a href=v1/error-codes>error codes</a> · "
         "<a href=v1/limits>limits</a> · <a href=ui/>topics</a></p>",
         '<form hidden><input type=search placeholder="Search: receive, 507, MQ-Tag …" '
@@ -70,17 +73,19 @@ def page_files() -> dict[str, PageFile]:
 
 
 def _operation(method: str, path: str, operation: Json, shared: Json) -> str:
-    rows = [_row(p["name"], p["in"], p.get("description", "")) for p in operation["parameters"]]
+    rows = [
+        _row(p["name"], p["in"], _text(p.get("description", ""))) for p in operation["parameters"]
+    ]
     bodies = operation.get("requestBody", {}).get("content", {})
-    rows += [_row(name, "body", _example(body)) for name, body in bodies.items()]
+    rows += [_row(name, "body", escape(_example(body))) for name, body in bodies.items()]
     rows += [
-        _row(status, "answer", _described(answer, shared))
+        _row(status, "answer", _text(_described(answer, shared)))
         for status, answer in operation["responses"].items()
     ]
     return (
         f"<details id={escape(operation['operationId'])}><summary><b>{method}</b>"
-        f"<code>{escape(path)}</code> — {escape(operation['summary'])}</summary>"
-        f"<p>{escape(operation.get('description', ''))}</p><table>{''.join(rows)}</table></details>"
+        f"<code>{escape(path)}</code> — {_text(operation['summary'])}</summary>"
+        f"<p>{_text(operation.get('description', ''))}</p><table>{''.join(rows)}</table></details>"
     )
 
 
@@ -98,5 +103,11 @@ def _described(answer: Json, shared: Json) -> str:
     return description
 
 
-def _row(name: str, kind: str, description: str) -> str:
-    return f"<tr><td><code>{escape(name)}</code><td>{escape(kind)}<td>{escape(description)}</tr>"
+def _row(name: str, kind: str, described: str) -> str:
+    """`described` is HTML."""
+    return f"<tr><td><code>{escape(name)}</code><td>{escape(kind)}<td>{described}</tr>"
+
+
+def _text(described: str) -> str:
+    """What stands between backticks is code; all of it is escaped."""
+    return _CODE.sub(r"<code>\1</code>", escape(described))

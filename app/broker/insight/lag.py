@@ -131,13 +131,13 @@ class LagReader:
         """Of all groups together; with thousands of queues as of some seconds ago."""
         now_s = self._clock.monotonic_s()
         if now_s >= self._kept_until_s:
-            snapshot = self._metadata.snapshot
+            topics = self._metadata.snapshot.topics
             _, behind = await self.pair_lags(0)
             queues = sum(
                 view.queues
-                for group in snapshot.groups
-                for topic in self._topics_of(group)
-                if (view := snapshot.topics.get(topic)) is not None
+                for names in self._topics_of_all().values()
+                for name in names
+                if (view := topics.get(name)) is not None
             )
             kept_s = min(queues / QUEUES_KEPT_A_SECOND, KEPT_S_MAX)
             self._kept_lag = behind.lag
@@ -193,10 +193,11 @@ class LagReader:
         await self._delays.catch_up()
         counted: list[PairLag] = []
         weight = 0
+        begun = self._topics_of_all()
         for group in list(self._metadata.snapshot.groups):
             self._groups.expire_group(group, self._clock.monotonic_s())
             weight += 1
-            for topic in self._topics_of(group):
+            for topic in sorted(begun.get(group, ())):
                 view = self._metadata.snapshot.topics.get(topic)
                 if view is None:
                     continue
@@ -263,6 +264,13 @@ class LagReader:
     def _topics_of(self, group: str) -> list[str]:
         begun = {*self._consumer_journal.topics(group), *self._offset_cache.topics(group)}
         return sorted(begun & self._metadata.snapshot.topics.keys())
+
+    def _topics_of_all(self) -> dict[str, set[str]]:
+        """By group, in one pass: asked for one after another, each would look at those of all."""
+        begun = self._consumer_journal.topics_by_group()
+        for group, topic in self._offset_cache.pairs():
+            begun.setdefault(group, set()).add(topic)
+        return begun
 
     async def _topic_lag(self, group: str, topic: str) -> TopicLag:
         view = find_topic(self._metadata, topic)

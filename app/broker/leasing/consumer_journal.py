@@ -221,6 +221,13 @@ class ConsumerJournal:
         """Topics in which the group has begun."""
         return {key[1] for key in self._state.queues if key[0] == group}
 
+    def topics_by_group(self) -> dict[str, set[str]]:
+        """The same for all groups that have begun anywhere, in one pass."""
+        found: dict[str, set[str]] = {}
+        for group, topic, _ in self._state.queues:
+            found.setdefault(group, set()).add(topic)
+        return found
+
     def topics_of(self, groups: Collection[str]) -> dict[str, set[str]]:
         """The same for several groups, in one pass."""
         found: dict[str, set[str]] = {group: set() for group in groups}

@@ -125,6 +125,11 @@ class OffsetCache:
         self._collect()
         return sorted(topic for name, topic in self._offsets if name == group)
 
+    def pairs(self) -> list[tuple[str, str]]:
+        """Groups and the topics in which they have committed anything."""
+        self._collect()
+        return list(self._offsets)
+
     # --- room
 
     def has_begun(self, group: str, topic: str) -> bool:

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Final
 
 from app.web.consuming.dead_letters import FILTERS, letter_crumbs, letters_page, way_to
-from app.web.serving.api import Json, Refused
+from app.web.serving.api import Asked, Json, Refused, address
 from app.web.serving.confirming import is_typed, not_typed
 from app.web.serving.families import Family
 from app.web.serving.page import Moved, Outcome, Page
@@ -86,6 +86,7 @@ async def redrive(page: Page) -> Outcome:
     try:
         more = {"rate_per_s": float(rate) if rate else None, "to_topic": to_topic or None}
         names = ("groups", group, "dlq", "messages:redrive")
+        seen = choice.get("offsets") or await _first_of(page, group, choice)  # while they are here
         begun = await page.act("POST", *names, json={**choice, **more})
     except ValueError:
         problem = {
@@ -95,9 +96,18 @@ async def redrive(page: Page) -> Outcome:
         return await _planned(page, page.form, offsets, problem)
     except Refused as error:
         return await _planned(page, page.form, offsets, error.problem)
-    chosen = ",".join(map(str, choice.get("offsets", ())))
+    chosen = ",".join(map(str, seen))
     query = f"?offsets={chosen}" if chosen else ""
     return Moved(f"{way_to(group)}/operations/{begun['operation_id']}{query}")
+
+
+async def _first_of(page: Page, group: str, choice: Json) -> list[int]:
+    """The offsets of the first letters of a choice, whose outcomes are shown one by one."""
+    query: Asked = {name: choice[name] for name in FILTERS if name in choice}
+    query["page_size"] = CHOSEN_MAX
+    where = address("groups", group, "dlq", "messages", query=query)
+    found = (await page.api.ask("GET", where)).json()["messages"]
+    return [each["offset"] for each in found]
 
 
 @family.act("/dead-letters/{group}/purge")

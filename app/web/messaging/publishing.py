@@ -29,7 +29,7 @@ async def publish_form(page: Page) -> Outcome:
             "topics", page.query("from") or topic, "messages", copied, body="base64"
         )
         fields |= _fields_of(original)
-    return _form(page, fields, copied, page.query("from") or topic, page.token, None)
+    return await _form(page, fields, copied, page.query("from") or topic, page.token, None)
 
 
 @family.act("/topics/{topic}/publish")
@@ -52,7 +52,7 @@ async def publish(page: Page) -> Outcome:
     except Refused as error:
         if error.status in {401, 403}:
             raise
-        return _form(page, fields, copied, origin, token, error.problem, error.status)
+        return await _form(page, fields, copied, origin, token, error.problem, error.status)
     if "message_id" not in sent:  # delayed: it is no message yet
         return Moved(f"topics/{topic}", page.gettext("The message is accepted for later."))
     where = f"topics/{topic}/messages/{sent['message_id']}"
@@ -101,7 +101,7 @@ def _fields_of(original: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _form(
+async def _form(
     page: Page,
     fields: dict[str, str],
     copied: str,
@@ -114,6 +114,7 @@ def _form(
         "messaging/publish.html",
         status=status,
         topic=page.name("topic"),
+        may_publish=await page.may("PUB", topic=page.name("topic")),
         tab="publish",
         copied=copied,
         origin_topic=origin,

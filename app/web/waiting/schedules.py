@@ -32,10 +32,12 @@ async def one_schedule(page: Page) -> Outcome:
 
 
 async def _shown(page: Page, problem: Json | None = None) -> Outcome:
+    schedule = await page.get("schedules", page.name("name"))
     return page.show(
         "waiting/schedule.html",
         status=HTTPStatus.OK if problem is None else HTTPStatus.BAD_REQUEST,
-        schedule=await page.get("schedules", page.name("name")),
+        schedule=schedule,
+        may_change=await page.may("PUB", topic=schedule["topic"]),
         problem=problem,
         crumbs=[(page.gettext("Schedules"), "schedules")],
     )

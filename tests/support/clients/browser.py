@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final, Literal, cast
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, sync_playwright
 
 Theme = Literal["light", "dark"]
 
@@ -79,6 +79,41 @@ class Watched:
         """Take a picture of the whole page, for people to look at."""
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
+
+
+CLICKS_MAX: Final = 4
+"""What a task of an operator may take, from the overview on."""
+
+
+@dataclass(slots=True)
+class Operator:
+    """Does a task from the overview on, and counts its clicks: an Enter counts as one, typing and
+    choosing what is in a field do not."""
+
+    page: Page
+    origin: str
+    clicks: int = 0
+
+    def begin(self) -> None:
+        """Open the overview: another task."""
+        self.clicks = 0
+        self.page.goto(f"{self.origin}/ui/")
+
+    def click(self, role: Literal["link", "button"], name: str, *, exact: bool = True) -> None:
+        """Click the one that is called so."""
+        self.click_on(self.page.get_by_role(role, name=name, exact=exact))
+
+    def click_on(self, found: Locator) -> None:
+        """Click this one."""
+        self.clicks += 1
+        found.click()
+
+    def search(self, text: str) -> None:
+        """From any page, by the keyboard."""
+        self.clicks += 1
+        self.page.keyboard.press("/")
+        self.page.keyboard.type(text)
+        self.page.keyboard.press("Enter")
 
 
 @contextmanager

@@ -463,3 +463,16 @@ def test_where_a_cluster_has_shards_the_list_of_groups_asks_for_the_lag_of_all(
         assert "/v1/groups/alpha-g/lag" in asked
 
     with_pages(use)
+
+
+def test_a_form_to_send_is_for_who_may_send() -> None:
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        where = "/ui/topics/alpha-in/publish"
+        await sign_in(client, "viewer")
+        assert "You may not publish to this topic." in (await client.get(where)).text
+        await sign_in(client, "alpha")
+        text = (await client.get(where)).text
+        assert "You may not publish" not in text
+        assert 'name="token"' in text
+
+    with_pages(use, is_closed=True)

@@ -20,6 +20,14 @@ def test_what_the_document_says_is_text_in_the_page() -> None:
     assert "&lt;script&gt;alert(1)" in docs_page(document)
 
 
+def test_what_stands_between_backticks_is_code() -> None:
+    document = build_document()
+    document["info"]["description"] = "ask `a<b>` now"
+    page = docs_page(document)
+    assert "ask <code>a&lt;b&gt;</code> now" in page
+    assert "`" not in page
+
+
 def test_the_page_loads_nothing_but_files_of_the_node() -> None:
     page = docs_page(build_document())
     for name in page_files():

@@ -166,6 +166,15 @@ async def test_the_sum_of_thousands_of_queues_is_kept_for_a_while(
         assert await world.broker.lag.lag_of_all() == 3
 
 
+async def test_the_sum_is_taken_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What all groups have begun is looked through once, and not once for each group."""
+    async with running() as world:
+        await world.receive()
+        await world.send(b"a")
+        monkeypatch.delattr(type(world.broker.lag), "_topics_of")
+        assert await world.broker.lag.lag_of_all() == 1
+
+
 async def test_a_group_or_topic_that_is_not_there() -> None:
     async with running() as world:
         with pytest.raises(GroupNotFound):

@@ -15,7 +15,7 @@ from app.api.http.request_context import Headers, RequestContext
 from app.broker.results import SendResult
 from app.domain.errors import CurlewError, FlushDiskTimeout
 
-ENTRIES_A_TURN: Final = 2_500
+ENTRIES_A_TURN: Final = 1_000
 """Entries of a batch that one turn of the event loop makes results of, or lets go."""
 
 
@@ -35,7 +35,7 @@ async def answer_results(
         instance=exchange.instance,
         request_id=exchange.request_id,
         extra={
-            "results": msgspec.to_builtins(answer.results),
+            "results": answer.results,
             "succeeded": 0,
             "failed": len(failures),
         },
@@ -46,7 +46,7 @@ async def answer_results(
 def _leading(failures: Sequence[CurlewError]) -> CurlewError:
     """The failure that names the whole: a fault of ours before one of the caller's, else the
     first."""
-    return max(failures, key=lambda error: status_of(error) >= 500)
+    return next((error for error in failures if status_of(error) >= 500), failures[0])
 
 
 async def results_of(
@@ -60,9 +60,10 @@ async def results_of(
         ]
     results: list[BatchResult] = []
     for index, (entry, outcome) in enumerate(zip(entries, outcomes, strict=True)):
-        if index % ENTRIES_A_TURN == ENTRIES_A_TURN - 1:
+        if index % ENTRIES_A_TURN == 0:
             await asyncio.sleep(0)
         results.append(result_of(index, entry, outcome))
+    await asyncio.sleep(0)
     return results
 
 

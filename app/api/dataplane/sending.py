@@ -4,6 +4,7 @@ Translates only: queue choice, limits of a message and storing are the broker's.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from time import perf_counter
@@ -306,6 +307,8 @@ class Sending:
         work = partial(entries_of, kind, body, line_type, limits.batch_messages_max, *for_all)
         if len(body) <= _DECODED_INLINE_BYTES_MAX:
             entries = work()
+            if len(entries) >= ENTRIES_A_TURN:
+                await asyncio.sleep(0)
         else:
             entries = await asyncio.get_running_loop().run_in_executor(None, work)
         claim = await claim_of(options, exchange, body)
@@ -418,8 +421,8 @@ class Sending:
         timing = self._note(exchange, topic, figures, began_s, *count, outcomes)
         results = await results_of(entries, outcomes)
         failures = [outcome for outcome in outcomes if isinstance(outcome, CurlewError)]
-        for failure in failures:
-            self._broker.statistics.failed(topic, failure.code)
+        for code, failed in Counter(failure.code for failure in failures).items():
+            self._broker.statistics.failed(topic, code, failed)
         headers = applied([media.JSON_HEADER, timing], preferences, STRICT, ASYNC)
         answer = BatchAnswer(results, len(outcomes) - len(failures), len(failures))
         await answer_results(exchange, headers, answer, failures)

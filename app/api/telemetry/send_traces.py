@@ -33,7 +33,7 @@ def trace_send(
         for queue_id, first, count, at_ms in runs_in(stored):
             if first >= 0:
                 trace.sent((kind, topic, queue_id, first, count, at_ms, seconds, producer))
-        for first, count, at_ms in _waiting_in(stored):
+        for first, count, at_ms in waiting_in(stored):
             trace.sent_delayed(kind, topic, (first, count), at_ms, seconds, producer)
 
 
@@ -47,15 +47,25 @@ def trace_prepared(
     trace.prepared(*place, seconds, producer)
 
 
-def _waiting_in(stored: Stored) -> Iterator[tuple[int, int, int]]:
-    """First offset where delayed messages wait, count and store time."""
+def waiting_in(stored: Stored) -> Iterator[tuple[int, int, int]]:
+    """First offset where delayed messages wait, count and store time: neighbours together."""
     if isinstance(stored, FrameResult):
         if stored.delayed_count and stored.first_waiting_offset >= 0:
             yield stored.first_waiting_offset, stored.delayed_count, stored.store_time_ms
         return
+    first, count, at_ms = 0, 0, 0
     for result in (stored,) if isinstance(stored, SendResult) else stored:
-        if isinstance(result, SendResult) and result.recall_handle is not None:
-            yield waiting_offset_of(result.recall_handle), 1, result.store_time_ms
+        if isinstance(result, CurlewError) or result.recall_handle is None:
+            continue
+        offset = waiting_offset_of(result.recall_handle)
+        if count and offset == first + count:
+            count += 1
+            continue
+        if count:
+            yield first, count, at_ms
+        first, count, at_ms = offset, 1, result.store_time_ms
+    if count:
+        yield first, count, at_ms
 
 
 def runs_in(stored: Stored) -> Iterator[tuple[int, int, int, int]]:
@@ -82,7 +92,7 @@ def _runs_in_batch(
             continue
         queue_id, offset = result.queue_id, result.queue_offset
         run = runs.get(queue_id)
-        if run is not None and offset >= 0 and run[0] + run[1] == offset:
+        if run is not None and offset == (run[0] + run[1] if run[0] >= 0 else -1):
             runs[queue_id] = run[0], run[1] + 1, run[2]
             continue
         if run is not None:

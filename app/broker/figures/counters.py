@@ -207,8 +207,8 @@ class TopicFigures(Figures):
         self.latency_max_ms = max(self.latency_max_ms, seconds[-1] * 1_000)
         seconds.clear()
 
-    def failed(self, code: str) -> None:
-        self.failures[code] = self.failures.get(code, 0) + 1
+    def failed(self, code: str, count: int = 1) -> None:
+        self.failures[code] = self.failures.get(code, 0) + count
 
     def latency_at(self, share: float) -> float | None:
         """The bound under which so many puts were; None when there were none."""

@@ -112,11 +112,11 @@ class Statistics:
         if figures is not None:
             figures.put(count, size, None)
 
-    def failed(self, name: str, code: str) -> None:
-        """Count a refused or failed send to a topic; nothing when there is no such topic."""
+    def failed(self, name: str, code: str, count: int = 1) -> None:
+        """Count refused or failed sends to a topic; nothing when there is no such topic."""
         figures = self.topic(name)
         if figures is not None:
-            figures.failed(code)
+            figures.failed(code, count)
 
     def forget_topic(self, name: str) -> None:
         """It is deleted; a successor of the name begins at zero."""

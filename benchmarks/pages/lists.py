@@ -118,7 +118,8 @@ def main() -> None:
         run_node(Path(place) / "data") as node,
         httpx.Client(base_url=node.url, timeout=60) as client,
     ):
-        _ok(client.post("/v1/topics/orders/messages", content=b"x"))
+        _ok(client.put("/v1/topics/topic-00000", json={"queues": 4}))  # one of those of `fill`
+        _ok(client.post("/v1/topics/topic-00000/messages", content=b"x"))
         show_overview("of one topic", client, node.process.pid, seconds)
         fill(client)
         found = times_of(client)

@@ -64,7 +64,7 @@
       width: plot.clientWidth, height: HEIGHT, tzDate: ts => uPlot.tzDate(new Date(ts * 1000), 'Etc/UTC'),
       cursor: {y: false, points: {size: 6}}, legend: {live: true}, hooks: {ready: [showNewest], setCursor: [showNewest]},
       scales: {y: {range: (_, low, high) => [0, Math.max(1, high * 1.1)]}},
-      padding: [8, 8, 0, 0],
+      padding: [8, 18, 0, 0],
       axes: [{...axis, size: 26, values: (_, ticks) => ticks.map(tick => new Date(tick * 1000).toISOString().slice(11, 16))}, {...axis, size: 48, values: (_, ticks) => ticks.map(tick => tick.toLocaleString('en'))}],
       series: [{}, ...labels.map((label, place) => ({
         label, width: 1.75, stroke: colour(plot, `ink-${place + 1}`), points: {show: false},

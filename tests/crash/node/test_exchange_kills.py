@@ -38,34 +38,34 @@ def call(
     return response.status, json.loads(response.read())
 
 
-class Gap:
-    """Between a worker's two requests, where a kill is to come."""
+class Kill:
+    """The kill of one life. A worker carries it out, so that no work is done between the count and
+    the kill, however late the test's own thread would be."""
 
-    def __init__(self) -> None:
-        self._is_kill_due, self._is_node_gone = threading.Event(), threading.Event()
-        self._waiting = threading.Semaphore(0)
+    def __init__(self, node: RunningNode, after_results: int) -> None:
+        """It is due when so many results are counted."""
+        self._node, self._left = node, after_results
+        self._lock = threading.Lock()
+        self.is_done = threading.Event()
 
-    def pass_through(self) -> None:
-        """For a worker: when a kill is due, stay until it is done."""
-        if self._is_kill_due.is_set():
-            self._waiting.release()
-            assert self._is_node_gone.wait(SECONDS)
+    def count(self, results: int) -> None:
+        with self._lock:
+            self._left -= results
 
-    def kill(self, node: RunningNode) -> None:
-        """Kill as soon as a worker is here."""
-        self._is_kill_due.set()
-        assert self._waiting.acquire(timeout=SECONDS), "no worker came by"
-        node.kill()
-        self._is_node_gone.set()
+    def strike_if_due(self) -> None:
+        with self._lock:
+            if self._left <= 0 and not self.is_done.is_set():
+                self._node.kill()
+                self.is_done.set()
 
 
 class Worker:
     """Receives, and settles with the results, until the node is gone or nothing is left."""
 
-    def __init__(self, node: RunningNode, enough: threading.Semaphore, gap: Gap | None) -> None:
-        """With a gap it sends and acks in two requests."""
+    def __init__(self, node: RunningNode, kill: Kill, *, is_split: bool) -> None:
+        """Split, it sends and acks in two requests, and kills between them."""
         self.in_doubt = 0
-        self._port, self._enough, self._gap = node.port, enough, gap
+        self._port, self._kill, self._is_split = node.port, kill, is_split
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -84,7 +84,9 @@ class Worker:
                 self.in_doubt += 1
                 self._settle(connection, acks, sends)
                 self.in_doubt -= 1
-                self._enough.release(len(acks))
+                self._kill.count(len(acks))
+                if not self._is_split:
+                    self._kill.strike_if_due()
         except (OSError, http.client.HTTPException):
             pass
         finally:
@@ -97,11 +99,11 @@ class Worker:
         sends: list[dict[str, str]],
     ) -> None:
         path = f"{GROUP}/messages:settle"
-        if self._gap is not None:
+        if self._is_split:
             batch = {"messages": [{"text": send["text"]} for send in sends]}
             status, answer = call(connection, "POST", "/v1/topics/squares/messages:batch", batch)
             assert status == http.client.OK, answer
-            self._gap.pass_through()
+            self._kill.strike_if_due()
             call(connection, "POST", path, {"acks": acks})
             return
         status, answer = call(connection, "POST", path, {"acks": acks, "sends": sends})
@@ -145,13 +147,10 @@ def run(data_dir: Path, *, is_split: bool) -> tuple[Counter[str], int]:
         try:
             if life == 0:
                 fill(node)
-            enough = threading.Semaphore(0)
-            gap = Gap() if is_split else None
-            workers = [Worker(node, enough, gap) for _ in range(WORKERS)]
+            kill = Kill(node, RESULTS_A_LIFE if life < LIVES else MESSAGES + 1)
+            workers = [Worker(node, kill, is_split=is_split) for _ in range(WORKERS)]
             if life < LIVES:
-                for _ in range(RESULTS_A_LIFE):
-                    assert enough.acquire(timeout=SECONDS), "no work is done"
-                node.kill() if gap is None else gap.kill(node)
+                assert kill.is_done.wait(SECONDS), "no work is done"
             for worker in workers:
                 worker.join()
                 in_doubt += worker.in_doubt

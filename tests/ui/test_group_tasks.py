@@ -225,6 +225,32 @@ def test_all_dead_letters_are_redriven_and_each_says_what_became_of_it(
     assert len(receive(http, "broken", "breaking", 4)) == 3
 
 
+def test_one_dead_letter_is_redriven_from_its_row(
+    page: Page, bare: str, http: httpx.Client
+) -> None:
+    send(http, "torn", 2)
+    taken = receive(http, "torn", "tearing", 2)
+    reasons = ("no stock", "no such customer")
+    letters = [
+        {"receipt_handle": each["receipt_handle"], "reason": reason}
+        for each, reason in zip(taken, reasons, strict=True)
+    ]
+    ask(http, "POST", "topics/torn/groups/tearing/messages:settle", {"dead_letters": letters})
+    operator = Operator(page, bare)
+    operator.begin()
+    operator.click("link", "Dead letters")
+    operator.click("link", "tearing")
+    row = page.get_by_role("row").filter(has_text="no such customer")
+    operator.click_on(row.get_by_role("link", name="Redrive …"))
+    expect(page.get_by_text("1 dead letter is delivered to this group again")).to_be_visible()
+    page.get_by_label("Type the name to confirm").fill("tearing")
+    operator.click("button", "Redrive")
+    expect(page.locator("main tbody .tag.good")).to_have_count(1, timeout=15_000)
+    assert operator.clicks <= CLICKS_MAX
+    (again,) = receive(http, "torn", "tearing", 2)
+    assert again["message_id"] == taken[1]["message_id"]
+
+
 def test_a_delayed_message_is_cancelled_and_another_delivered_now(
     page: Page, bare: str, http: httpx.Client
 ) -> None:

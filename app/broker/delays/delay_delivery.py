@@ -16,6 +16,7 @@ Event loop only.
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Final
 
@@ -36,7 +37,7 @@ from app.broker.journal.cold_reads import ColdReads
 from app.broker.message_copies import ORIGIN_TOPIC
 from app.broker.ports import Group, Topic
 from app.broker.row_faults import RowFaults, is_of_message
-from app.domain.errors import CurlewError
+from app.domain.errors import CurlewError, TopicNotFound
 from app.domain.limits import MIB
 from app.domain.message import (
     PROPERTY_GENERATION,
@@ -101,6 +102,12 @@ def read_retry_identity(text: str | None) -> tuple[int, int]:
     """Invert `retry_identity`; zeros for an earlier version's."""
     group, _, topic = (text or "").partition(":")
     return (int(group), int(topic)) if topic else (0, 0)
+
+
+def _is_of_one(error: Exception) -> bool:
+    """Whether it is one message's, as also when the store has ended its topic a moment before the
+    metadata say so."""
+    return is_of_message(error) or isinstance(error, TopicNotFound)
 
 
 class DelayDelivery:
@@ -211,7 +218,7 @@ class DelayDelivery:
             except TimerLogDamaged:
                 raise
             except Exception as error:
-                if not is_of_message(error):
+                if not _is_of_one(error):
                     raise
                 await self._deliver_each(batch)
         except CurlewError as error:
@@ -241,7 +248,7 @@ class DelayDelivery:
             except TimerLogDamaged:
                 raise
             except Exception as error:
-                if not is_of_message(error) or len(self._set_aside) >= SET_ASIDE_MAX:
+                if not _is_of_one(error) or len(self._set_aside) >= SET_ASIDE_MAX:
                     raise
                 self.faults.note((TIMER_TOPIC, timer.offset), error)
                 self._set_aside.add(timer)
@@ -293,7 +300,8 @@ class DelayDelivery:
             self.timers.release(list(claimed))
             raise
         await confirmation.wait()
-        await self.timers.catch_up()
+        with suppress(CurlewError, OSError):  # it is done; the next turn reads it back, or says why
+            await self.timers.catch_up()
 
     async def move(self, timer: Timer, waiting: StoredMessage, due_ms: int) -> None:
         """Let the message of a claimed timer wait at the end of the log, for another time."""

@@ -127,11 +127,17 @@ class TimerCompaction:
         return now_s - self._flushed_s >= FLUSH_SECONDS or written >= LOG_BYTES_MAX
 
     async def flush(self) -> None:
-        """Write the timer log down as far as the topic was read, then trim the topic."""
+        """Write the timer log down as far as the topic was read, then trim the topic.
+
+        Nothing is done before the topic was read to its end: behind a log that is made again comes
+        the end of records that it never had.
+        """
         log = self._timers.log
-        flushing = log.begin_flush()
+        flushing = log.begin_flush() if self._timers.is_whole else None
         if flushing is None:
             return
+        oldest = self._oldest_offset()
+        """That of the files: what ends while they are written waits for whoever reads them."""
         self._flushed_s = self._clock.monotonic_s()
         at = self._store.status().written_end
         try:
@@ -150,7 +156,7 @@ class TimerCompaction:
         self._problem = ""
         log.finish(flushing)
         self._flushed_at = at
-        self._store.trim(TIMER_TOPIC, QUEUE, min(self._oldest_offset(), log.watermark))
+        self._store.trim(TIMER_TOPIC, QUEUE, min(oldest, log.watermark))
         await self._pin()
 
     async def _pin(self) -> None:

@@ -76,6 +76,9 @@ class TimerIndex:
         self._looking = asyncio.Lock()
         self.damage: str | None = None
         """Why the timer log must be made again."""
+        self._made_from = 0
+        """Offset from which the timer log was made again. It never hears of what was trimmed
+        before, only of its end."""
         self._begin()
 
     def _begin(self) -> None:
@@ -112,7 +115,8 @@ class TimerIndex:
 
     def load(self) -> None:
         """Open the timer log."""
-        self.log.load(*self._store.bounds(TIMER_TOPIC, QUEUE))
+        bounds = self._store.bounds(TIMER_TOPIC, QUEUE)
+        self._made_from = 0 if self.log.load(*bounds) else bounds.min_offset
         self._begin()
 
     async def rebuild(self) -> None:
@@ -121,7 +125,8 @@ class TimerIndex:
             if self.damage is not None:
                 self.log.note_damage(self.damage)
             self.damage = None
-            self.log.reset(self._store.bounds(TIMER_TOPIC, QUEUE).min_offset)
+            self._made_from = self._store.bounds(TIMER_TOPIC, QUEUE).min_offset
+            self.log.reset(self._made_from)
             claims, watches = self._claims, self._watches
             self._begin()
             self._claims, self._watches = claims, watches
@@ -138,9 +143,8 @@ class TimerIndex:
                 read = await ColdReads(self._readers).run(self._reader(self.log.position, end))
                 for gap in read.gaps:
                     self._damaged.update(range(gap.from_offset, gap.to_offset))
-                first = self._store.bounds(TIMER_TOPIC, QUEUE).min_offset
                 for record in read.records:
-                    self._take(self._store.decode(record), first)
+                    self._take(self._store.decode(record))
                 self.log.position = max(read.next_offset, self.log.position + 1)
                 self._shrink()
                 await asyncio.sleep(0)
@@ -160,22 +164,20 @@ class TimerIndex:
 
         return read
 
-    def _take(self, record: StoredMessage, first: int) -> None:
-        """Take a record; `first` is the offset of the first one that there is.
-
-        A timer log that is made again never hears of what was trimmed, only of its end.
-        """
+    def _take(self, record: StoredMessage) -> None:
         due_ms = due_of(record)
         if due_ms is not None:
             self._begin_waiting(Timer(due_ms, record.queue_offset), counted_as(record))
             return
         for timer, topic in done_in(record):
-            if timer.offset >= first and timer.offset not in self._damaged:
+            if timer.offset >= self._made_from and timer.offset not in self._damaged:
                 self.log.remove(timer, topic)
             self._end_waiting(timer)
 
     def _begin_waiting(self, timer: Timer, topic: str) -> None:
         self.log.add(timer, topic)
+        if timer.offset in self._claims:  # the log is made again; a claim that fails brings it near
+            return
         if timer <= self._horizon:
             self._push(timer)
         elif self._news is not None:

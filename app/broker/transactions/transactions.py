@@ -325,7 +325,7 @@ class Transactions:
             message = await ColdReads(self._readers).run(
                 lambda wait: self._store.read_message(message_id, topic=topic, wait_for_disk=wait)
             )
-            if message is not None:
+            if message is not None and message.topic == topic:  # else the half, which has its id
                 transaction.queue_offset = message.queue_offset
 
     async def _half(self, transaction: Transaction) -> StoredMessage:
@@ -382,11 +382,16 @@ class Transactions:
                 break
             if not await self._long_polls.wait_for_queue(_line(producer_group), QUEUE, left_s):
                 break
+        try:
+            checks = [await self._check(each) for each in taken]
+        except BaseException:  # also who leaves while the halves are read
+            self._table.give_back_checks(taken)
+            raise
         if gone():
             self._table.give_back_checks(taken)
             return []
         self._note_checks([each for each in taken if each.counts_when_asked])
-        return [check for check in [await self._check(each) for each in taken] if check]
+        return [check for check in checks if check]
 
     def give_back(self, checks: Sequence[Check]) -> None:
         """The client went away before the answer was written."""

@@ -312,7 +312,9 @@ class MemoryStore:
         placed = decode_message_id(message_id)
         place = placed and self._by_position.get(placed.physical_offset)
         if not place or topic not in (None, place[0]):
-            return self._given_id(topic, message_id)
+            given = self._given_id(topic, message_id)
+            if given or not place:
+                return given
         topic, queue_id, offset = place
         if (topic, queue_id) in self.cold and not wait_for_disk:
             raise ColdRead

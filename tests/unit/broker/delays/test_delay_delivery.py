@@ -1,7 +1,9 @@
 """Delayed messages: never early, once, as they were sent, whatever the clock does."""
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Awaitable
+from typing import Any
 
 import pytest
 
@@ -320,6 +322,66 @@ async def test_who_waits_for_a_record_hears_of_its_end_through_a_rebuild(
         await world.broker.delays.catch_up()
         go_on.set()
     assert claim.result() is False
+
+
+async def test_a_timer_log_that_is_made_again_during_a_claim_loses_nothing(world: World) -> None:
+    for body in (b"claimed", b"bystander"):
+        await delay(world, Message(body), START_MS + 10)
+    timers = world.broker.delays.timers
+    await timers.catch_up()
+    claimed = Timer(START_MS + 10, 0)
+    assert await timers.claim_waiting(claimed)
+    await timers.rebuild()
+    world.clock.advance(ms=10)
+    assert await delivered(world) == [b"bystander"]
+    timers.release([claimed])
+    assert await delivered(world) == [b"bystander", b"claimed"]
+    assert timers.count == 0
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "i/o error"), DiskFull("full")])
+async def test_what_is_delivered_and_cannot_be_read_back_stalls_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    await delay(world, Message(b"first"), START_MS + 10)
+    delays = world.broker.delays
+    await delays.turn()
+    append_step, catch_up = world.store.append_step, delays.timers.catch_up
+
+    async def fail() -> None:
+        raise error
+
+    def append(*args: Any) -> None:
+        append_step(*args)
+        monkeypatch.setattr(delays.timers, "catch_up", fail)
+
+    monkeypatch.setattr(world.store, "append_step", append)
+    world.clock.advance(ms=10)
+    assert await asyncio.wait_for(delivered(world), 10) == [b"first"]
+    assert delays.problem is None
+    monkeypatch.setattr(world.store, "append_step", append_step)
+    monkeypatch.setattr(delays.timers, "catch_up", catch_up)
+    assert await delivered(world) == [b"first"]
+    assert delays.timers.count == 0
+    await delay(world, Message(b"second"), START_MS + 10)
+    assert await delivered(world) == [b"first", b"second"]
+
+
+async def test_a_topic_that_the_store_has_ended_keeps_no_other_waiting(world: World) -> None:
+    """Its deletion is under way: the metadata name it still."""
+    await world.topic(1, "other")
+    for topic in (TOPIC, "other"):
+        sent = await world.broker.sender.send(
+            topic, Message(b"late"), queue_id=0, due=Due(10, is_delay=True)
+        )
+        assert sent.recall_handle is not None
+    delays = world.broker.delays
+    await delays.turn()
+    world.store.delete_topic(TOPIC, world.metadata.snapshot.topics[TOPIC].generation)
+    world.clock.advance(ms=10)
+    assert await delivered(world, "other") == [b"late"]
+    assert delays.problem is None
+    assert delays.faults.count == 1
 
 
 async def test_a_retry_that_an_earlier_version_has_counted_by_its_topic_is_counted_once(

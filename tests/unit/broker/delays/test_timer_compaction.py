@@ -5,6 +5,8 @@ import errno
 import pytest
 
 from app.broker.delays.delay_delivery import DelayDelivery
+from app.broker.journal.append_future import flush_store
+from app.broker.ports import Store
 from app.domain.delays import Due
 from app.domain.errors import DiskFull, TimersNotReady
 from app.domain.message import Message
@@ -250,3 +252,41 @@ async def test_a_run_that_cannot_be_removed_does_not_undo_the_flush() -> None:
         await world.restart()
         assert len(world.store.files.list("timerlog")) == 2
         assert world.broker.delays.timers.count == 2
+
+
+@pytest.mark.parametrize("end", ["cancel", "deliver"])
+async def test_what_ends_while_the_timer_log_is_written_stays_ended_after_a_kill(
+    end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files say that it waits; so its record stays, and with it what says that it is done."""
+    async with running() as world:
+        handle = await send_later(world, b"far", DAY)
+        delays = await settle(world)
+
+        async def end_and_sync(store: Store) -> None:
+            await getattr(world.broker.delayed_messages, end)(TOPIC, handle)
+            await flush_store(store)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("app.broker.delays.timer_compaction.flush_store", end_and_sync)
+            await delays.compaction.flush()
+        assert world.store.bounds(TIMER_TOPIC, 0).min_offset == 0
+        monkeypatch.setattr(delays.compaction, "stop", delays.catch_up)
+        await world.kill()
+        assert (await settle(world)).timers.count == 0
+        world.clock.advance(ms=DAY)
+        await settle(world)
+        assert bodies(world) == ([b"far"] if end == "deliver" else [])
+
+
+async def test_a_timer_log_that_is_made_only_in_part_is_not_written_down() -> None:
+    """The rest of it would list as done what it never heard of."""
+    async with running() as world:
+        await send_later(world, b"far", DAY)
+        delays = await settle(world)
+        await delays.timers.rebuild()
+        await delays.compaction.flush()
+        assert list(world.store.files.list("timerlog")) == []
+        await settle(world)
+        await delays.compaction.flush()
+        assert "manifest" in world.store.files.list("timerlog")

@@ -394,3 +394,28 @@ async def test_a_check_that_reached_nobody_is_not_counted() -> None:
             "pg", max_checks=1, wait_s=0, gone=lambda: True
         )
         assert world.broker.transactions.find(made.transaction_id).checks == 0
+
+
+async def test_who_leaves_while_the_halves_are_read_takes_no_check_along() -> None:
+    async with running(limits=QUICK) as world:
+        made = await prepare(world, counts_when_asked=True)
+        world.clock.advance(s=31)
+        await transactions(world).turn()
+        world.store.cold.add((HALF_TOPIC, 0))
+        asking = asyncio.ensure_future(checks(world))
+        await asyncio.sleep(0)
+        asking.cancel()
+        assert isinstance((await asyncio.gather(asking, return_exceptions=True))[0], BaseException)
+        assert transactions(world).find(made.transaction_id).checks == 0
+        assert await checks(world) == [("x", 1)]
+
+
+async def test_a_commit_that_is_repeated_when_the_message_has_expired_names_no_offset() -> None:
+    async with running() as world:
+        await prepare(world)  # keeps the halves
+        made = await prepare(world)
+        await transactions(world).decide(made.transaction_id, COMMITTED)
+        world.store.trim(TOPIC, 0, 1)
+        await world.kill()
+        again = await transactions(world).decide(made.transaction_id, COMMITTED)
+        assert (again.state, again.queue_offset) == ("COMMITTED", None)

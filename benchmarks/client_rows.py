@@ -10,6 +10,7 @@ import os
 from base64 import b64decode
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
+from struct import unpack_from
 from time import monotonic
 
 import httpx
@@ -33,6 +34,9 @@ LEASED = 256
 STORED_FRAMES = 300
 """What the consumers' rows read: 300,000 messages, more than they get through."""
 
+POLLED_FRAMES = 1_500
+"""The same for polls of frames, which read faster."""
+
 Work = Callable[[str, int], Iterator[int]]
 Measure = Callable[[float], tuple[float, float]]
 
@@ -54,9 +58,9 @@ def beside(baseline: Work, ours: Work, *, stored_frames: int = 0) -> Measure:
 def _prepare(url: str, frames: int) -> None:
     httpx.put(f"{url}/v1/topics/{TOPIC}", json={"queues": 4, "flush": "async"}).raise_for_status()
     frame = encode_frame([RecordMaker(TOPIC).make(BODY, b"")] * FRAME_MESSAGES)
-    for _ in range(frames):
-        headers = {"content-type": FRAME}
-        httpx.post(f"{url}{send_path()}:batch", content=frame, headers=headers).raise_for_status()
+    with httpx.Client(headers={"content-type": FRAME}) as http:
+        for _ in range(frames):
+            http.post(f"{url}{send_path()}:batch", content=frame).raise_for_status()
 
 
 def _numbers(seq: int) -> list[str]:
@@ -234,24 +238,86 @@ def leases_by_hand(url: str, _number: int) -> Iterator[int]:
         yield len(messages)
 
 
-def worker(url: str, _number: int) -> Iterator[int]:
+def _bodies(frame: bytes) -> list[bytes]:
+    """The bodies of a frame, each taken out of its record."""
+    (count,) = unpack_from(">I", frame, 8)
+    at = 32 + count * (12 if frame[5] & 4 else 4)
+    found = []
+    for size in unpack_from(f">{count}I", frame, 32):
+        (length,) = unpack_from(">I", frame, at + 84)
+        found.append(frame[at + 88 : at + 88 + length])
+        at += size
+    return found
+
+
+def polls_by_hand(url: str, _number: int) -> Iterator[int]:
+    """Polls for frames, which take the bodies apart and commit what the poll before gave."""
+    connection = Connection(url)
+    lines = "Content-Type: application/json", f"Accept: {FRAME}"
+    state: dict[str, object] = {"client_id": "hand", "generation": 0}
+    wish = {"subscriptions": [{"topic": TOPIC}], "wait": 1, "max_messages": 500}
+    yield 0
+    while True:
+        body = json.dumps({**wish, **state}).encode()
+        request = connection.build("POST", "/v1/groups/hand/members:poll", body, *lines)
+        status, head, answer = connection.exchange(request)
+        assert status == 200, answer
+        mark = b"--" + head.partition(b"boundary=")[2].partition(b"\r\n")[0].strip(b'"')
+        parts = [part.partition(b"\r\n\r\n")[2][:-2] for part in answer.split(mark)[1:-1]]
+        shown = json.loads(parts[0])
+        places = [
+            {"topic": TOPIC, "queue_id": each["queue_id"], "offset": each["next_offset"]}
+            for each in shown["queues"]
+        ]
+        since = {each["queue_id"]: each["since_generation"] for each in shown["assigned"]}
+        state.update(
+            generation=shown["generation"],
+            assignment_id=shown["assignment_id"],
+            positions=places,
+            commits=[{**each, "since_generation": since[each["queue_id"]]} for each in places],
+        )
+        yield sum(len(_bodies(frame)) for frame in parts[1:])
+
+
+def _counting(make: Callable[[Worker, Callable[[object], Awaitable[None]]], None]) -> Work:
     """A worker with coroutines as handlers, counted where they end."""
-    done = 0
-    at_work = Worker(url)
 
-    @at_work.consumer(TOPIC, group="worker", concurrency=AT_ONCE)
-    async def handle(_message: object) -> None:
-        nonlocal done
-        done += 1
+    def work(url: str, _number: int) -> Iterator[int]:
+        done = 0
+        at_work = Worker(url)
 
-    with asyncio.Runner() as runner:
-        runner.run(at_work.__aenter__())
-        yield 0
-        counted = done
-        while True:
-            runner.run(asyncio.sleep(0.01))
-            yield done - counted
+        async def handle(_message: object) -> None:
+            nonlocal done
+            done += 1
+
+        make(at_work, handle)
+        with asyncio.Runner() as runner:
+            runner.run(at_work.__aenter__())
+            yield 0
             counted = done
+            while True:
+                runner.run(asyncio.sleep(0.01))
+                yield done - counted
+                counted = done
+
+    return work
+
+
+def _leasing(at_work: Worker, handle: Callable[[object], Awaitable[None]]) -> None:
+    at_work.consumer(TOPIC, group="worker", concurrency=AT_ONCE)(handle)
+
+
+def _assigned(at_work: Worker, handle: Callable[[object], Awaitable[None]]) -> None:
+    at_work.assigned_consumer(TOPIC, group="member", concurrency=AT_ONCE)(handle)
+
+
+def pulls(url: str, _number: int) -> Iterator[int]:
+    """Lite pull of a subscribed topic, as much at once as by hand."""
+    with Client(url) as curlew, curlew.pull_consumer(group="pull") as consumer:
+        consumer.subscribe(TOPIC)
+        yield 0
+        while True:
+            yield len([each.body for each in consumer.poll(1, max_messages=500)])
 
 
 CLIENT_ROWS = [
@@ -265,5 +331,9 @@ CLIENT_ROWS = [
     Row("Python client, send_async", "msg/s", "frames of 1,000 by hand", "≥ 0.5",
         beside(frames_by_hand, batched_sends)),
     Row("Python client, worker", "msg/s", f"receive {LEASED}, settle, by hand", "≥ 0.6",
-        beside(leases_by_hand, worker, stored_frames=STORED_FRAMES)),
+        beside(leases_by_hand, _counting(_leasing), stored_frames=STORED_FRAMES)),
+    Row("Python client, assigned consumer", "msg/s", "polls of frames by hand", "≥ 0.7",
+        beside(polls_by_hand, _counting(_assigned), stored_frames=POLLED_FRAMES)),
+    Row("Python client, lite pull", "msg/s", "polls of frames by hand", "≥ 0.7",
+        beside(polls_by_hand, pulls, stored_frames=POLLED_FRAMES)),
 ]  # fmt: skip

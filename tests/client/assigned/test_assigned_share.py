@@ -9,7 +9,7 @@ from zlib import crc32
 import pytest
 from curlew_client.assigned.offset_file import OffsetFile
 from curlew_client.assigned.options import MemberOptions, member_options
-from curlew_client.assigned.records import Damaged, Polled, QueueName, read_poll
+from curlew_client.assigned.records import Damaged, Polled, QueueName, Source, read_poll
 from curlew_client.assigned.share import News, Said, Share
 from curlew_client.consuming.decisions import Decision
 from curlew_client.errors import OffsetExpired
@@ -18,11 +18,10 @@ from curlew_client.wire.http1 import Answer
 
 ONE = QueueName("orders", 0)
 TWO = QueueName("orders", 1)
-HEAD = (ONE, b"", 0, 1, 1)
 
 
 def message(offset: int, queue: QueueName = ONE) -> Polled:
-    return Polled(b"x", (queue, *HEAD[1:]), offset, b"", lambda decision: decision)
+    return Polled(b"x", Source(queue, b"", lambda decision: decision), offset, bytes(88), b"")
 
 
 def told(

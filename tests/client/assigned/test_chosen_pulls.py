@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from curlew_client.assigned.pulling import ChosenPulls
 from curlew_client.assigned.queues import OwnedQueue
-from curlew_client.assigned.records import Polled, QueueName, Settle
+from curlew_client.assigned.records import Polled, QueueName
 from curlew_client.errors import ConnectionFailed
 from typing_extensions import override
 
@@ -24,21 +24,19 @@ class ScriptedPulls(ChosenPulls):
     def __init__(self, *steps: list[Step]) -> None:
         options: Any = SimpleNamespace(group="billing", topics={}, start=None)
         nothing: Any = None
-        super().__init__(nothing, nothing, options, nothing)
+        super().__init__(nothing, nothing, options, lambda _decision: None, nothing)
         self.steps = dict(enumerate(map(iter, steps)))
         for number in range(len(steps)):
             name = QueueName("orders", number)
             self.queues[name] = OwnedQueue(name, 0, 0)
 
     @override
-    async def _pull(
-        self, queue: OwnedQueue, _count: int, _wait_s: float, _settle: Settle
-    ) -> list[Polled]:
+    async def _pull(self, queue: OwnedQueue, _count: int, _wait_s: float) -> list[Polled]:
         step = next(self.steps[queue.name.queue_id], none)
         return await step(queue)
 
     async def polled(self, count: int = 10, wait_s: float = 0.0) -> list[Any]:
-        messages, _ = await self.read(count, wait_s, (), lambda _decision: None)
+        messages, _ = await self.read(count, wait_s, ())
         return [message.body for message in messages]
 
 

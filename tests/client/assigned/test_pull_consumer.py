@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from curlew_client import AsyncClient, Client
+from curlew_client.aio.sending import AsyncSender
 from curlew_client.errors import OffsetOutOfRange
 
 from tests.support.nodes.node import RunningNode, run_node
@@ -128,6 +129,44 @@ def test_seeking_and_pausing(node: RunningNode, name: str) -> None:
             consumer.seek(name, 9, 0)
 
 
+def test_one_request_reads_ahead_for_many_polls(
+    node: RunningNode, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    call = AsyncSender.call
+
+    async def counted(
+        sender: AsyncSender, method: str, target: str, *more: Any, **named: Any
+    ) -> Any:
+        asked.append(target)
+        return await call(sender, method, target, *more, **named)
+
+    with Client(node.url) as curlew, curlew.pull_consumer(group=name) as consumer:
+        consumer.subscribe(name)
+        monkeypatch.setattr(AsyncSender, "call", counted)
+        found = [consumer.poll("10s", max_messages=1) for _ in range(2 * EACH)]
+        assert [len(each) for each in found] == [1] * 2 * EACH
+        assert len({each[0].text for each in found}) == 2 * EACH
+        polls = [target for target in asked if "members:poll" in target]
+        assert len(polls) < EACH, "one for the queues, one for what is in them"
+
+
+def test_what_was_read_ahead_obeys_a_pause_and_a_seek(node: RunningNode, name: str) -> None:
+    with Client(node.url) as curlew, curlew.pull_consumer(group=name) as consumer:
+        consumer.subscribe(name)
+        ((first,),) = [consumer.poll("10s", max_messages=1)]
+        held, other = first.queue_id, 1 - first.queue_id
+        consumer.pause([(name, held)])
+        assert texts(read(consumer, EACH)) == [f"{other}.{n}" for n in range(EACH)]
+        assert consumer.poll(0) == []
+        consumer.resume([(name, held)])
+        (second,) = consumer.poll("1s", max_messages=1)
+        assert second.text == f"{held}.1", "what was read before the pause comes in its order"
+        consumer.seek(name, held, 3)
+        assert texts(read(consumer, 2)) == [f"{held}.3", f"{held}.4"]
+        assert consumer.poll(0) == [], "what was read before the seek counts no more"
+
+
 def test_chosen_queues(node: RunningNode, name: str) -> None:
     with Client(node.url) as curlew:
         with curlew.pull_consumer(group=name, start="first") as consumer:
@@ -188,6 +227,10 @@ def test_misuse_is_said(node: RunningNode, name: str) -> None:
             ):
                 pass
             consumer.subscribe(name)
+            with pytest.raises(ValueError, match="max_messages is 1 or more"):
+                consumer.poll(0, max_messages=0)
+            with pytest.raises(TypeError, match="max_messages is a number"):
+                consumer.poll(0, max_messages="many")  # type: ignore[arg-type]
             with pytest.raises(ValueError, match="said already"):
                 consumer.subscribe(name)
             with pytest.raises(ValueError, match="has subscribed"):

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 from curlew_client.assigned.options import MemberOptions, member_options, start_of
 from curlew_client.assigned.places import Places
-from curlew_client.assigned.pulling import ChosenPulls, SharedPulls, all_done
+from curlew_client.assigned.pulling import ChosenPulls, SharedPulls, given_done
 from curlew_client.assigned.records import Polled, QueueName
 from curlew_client.assigned.retries import Retries
 from curlew_client.consuming.calls import LOG
@@ -56,7 +56,7 @@ class AsyncPullConsumer:
         self._given: list[Polled] = []
         self._leased: list[Received[Any]] = []
         self._ready: list[Received[Any]] = []
-        """What comes again, and no poll has given yet."""
+        """Retries that no poll has given yet."""
         self._paused: set[QueueName] = set()
         self._committed_s = 0.0
 
@@ -81,7 +81,7 @@ class AsyncPullConsumer:
         if self._pulls is not None:
             raise ValueError("what to read is said already; use another consumer")
         options = self._options(topic, filter)
-        self._pulls = SharedPulls(engine.session, engine.sender, options, self._took)
+        self._pulls = SharedPulls(engine.session, engine.sender, options, self._settle, self._took)
         handler = Handler(_nothing, self._is_async, 1, None, 1, 1, 1)
         self._retries = Retries(engine.session, engine.sender, options, handler, _nothing)
 
@@ -96,7 +96,7 @@ class AsyncPullConsumer:
         options = self._options([name.topic for name in names], filter)
         if self._pulls is None:
             places = Places(engine.session, engine.sender)
-            self._pulls = ChosenPulls(engine.session, engine.sender, options, places)
+            self._pulls = ChosenPulls(engine.session, engine.sender, options, self._settle, places)
         await self._pulls.choose(names)
 
     def _options(self, topics: Any, filter_text: str | None) -> MemberOptions:
@@ -125,6 +125,10 @@ class AsyncPullConsumer:
         self, timeout: Duration = 5.0, *, max_messages: int = 256
     ) -> list[Received[Any]]:
         """Messages that are there, or the first that come within `timeout`; none: an empty list."""
+        if not isinstance(max_messages, int):
+            raise TypeError("max_messages is a number of messages")
+        if max_messages < 1:
+            raise ValueError("max_messages is 1 or more")
         pulls = self._reading()
         if self._auto_commit:
             self._done()
@@ -135,7 +139,7 @@ class AsyncPullConsumer:
             return self._give_ready()
         while True:
             wait_s = max(end_s - monotonic(), 0.0)
-            found, retries = await pulls.read(max_messages, wait_s, self._paused, self._settle)
+            found, retries = await pulls.read(max_messages, wait_s, self._paused)
             self._given += found
             leased = [] if self._retries is None else self._retries.take(retries)
             self._leased += leased
@@ -144,16 +148,14 @@ class AsyncPullConsumer:
             if not pulls.queues:
                 await asyncio.sleep(min(0.05, wait_s))
 
-    def _took(self, again: list[Polled], retries: list[dict[str, Any]]) -> None:
+    def _took(self, retries: list[dict[str, Any]]) -> None:
         """Beside a commit or a sign of life."""
-        self._ready += again
         if self._retries is not None:
             self._ready += self._retries.take(retries)
 
     def _give_ready(self) -> list[Received[Any]]:
         found, self._ready = self._ready, []
-        self._given += [each for each in found if isinstance(each, Polled)]
-        self._leased += [each for each in found if not isinstance(each, Polled)]
+        self._leased += found
         return found
 
     def _settle(self, decision: Decision) -> Any:
@@ -167,7 +169,7 @@ class AsyncPullConsumer:
 
     def _done(self) -> None:
         given, self._given = self._given, []
-        all_done(given)
+        given_done(given)
         leased, self._leased = self._leased, []
         for message in leased:
             if not message.is_settled and self._retries is not None:

@@ -5,16 +5,17 @@ program names. Both on an event loop, one call at a time.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from time import monotonic
 from typing import Any, Final
 
 from curlew_client.aio.sending import AsyncSender
 from curlew_client.assigned.options import MemberOptions
 from curlew_client.assigned.places import Places
-from curlew_client.assigned.queues import OwnedQueue
+from curlew_client.assigned.queues import OwnedQueue, all_done
 from curlew_client.assigned.records import (
-    DONE,
     Polled,
     QueueName,
     Settle,
@@ -36,6 +37,11 @@ from curlew_client.session import Session
 from curlew_client.wire.frames import CONTENT_TYPE as FRAME
 from curlew_client.wire.http1 import path_part
 
+AHEAD: Final = 1_000
+"""Messages of one poll, however few the program asks for; as RocketMQ's pullThresholdForQueue.
+What one poll reads, at most 8 MiB (`POLL_BYTES`), is all that is ever held for later reads."""
+FRESH_S: Final = 1.0
+"""So long what was read ahead is given without asking the node whose its queue is."""
 HEARTBEAT_S: Final = 8.0
 """Without a poll of the program for so long, the member says that it lives."""
 
@@ -48,16 +54,22 @@ class SharedPulls:
         session: Session,
         sender: AsyncSender,
         options: MemberOptions,
-        took: Callable[[list[Polled], list[dict[str, Any]]], None],
+        settle: Settle,
+        took: Callable[[list[dict[str, Any]]], None],
     ) -> None:
-        """`took` is given what comes again with a poll that nobody waits for."""
+        """`settle` is what messages call; `took` is given retries that came when nobody read."""
         self._session = session
         self._sender = sender
         self._options = options
+        self._settle = settle
         self._took = took
         self._share = Share(options, session.client_id[-127:])
         self._target = f"/v1/groups/{path_part(options.group)}/members:poll?body=base64"
         self._turn = asyncio.Lock()
+        self._ahead: deque[list[Polled]] = deque()
+        """What was read and given to nobody, each piece of one queue."""
+        self._heard_s = 0.0
+        """When the last poll was answered, by the monotonic clock."""
         self._beat = asyncio.get_running_loop().create_task(self._beat_on())
 
     @property
@@ -66,34 +78,73 @@ class SharedPulls:
         return self._share.queues
 
     async def read(
-        self, count: int, wait_s: float, paused: Collection[QueueName], settle: Settle
+        self, count: int, wait_s: float, paused: Collection[QueueName]
     ) -> tuple[list[Polled], list[dict[str, Any]]]:
-        """Messages that are there, or come in time, and documents of retries."""
+        """Messages that are there, or come in time, and documents of retries.
+
+        More is read than is asked for, and given to the next reads. Raises what a poll raises,
+        also when only the node is asked whether the queues are the member's still.
+        """
         async with self._turn:
-            return await self._poll(count, wait_s, paused, settle)
+            retries: list[dict[str, Any]] = []
+            if self._ahead and monotonic() >= self._heard_s + FRESH_S:
+                await self._poll_beside()
+            found = self._given_of(count, paused)
+            if not found:
+                self._forget_paused()
+                more, retries = await self._poll(max(count, AHEAD), wait_s, paused)
+                self._ahead.extend(more)
+                found = self._given_of(count, paused)
+            return found, retries
+
+    def _given_of(self, count: int, paused: Collection[QueueName]) -> list[Polled]:
+        """What was read ahead and is the member's still."""
+        found: list[Polled] = []
+        kept: list[list[Polled]] = []
+        ahead = self._ahead
+        while ahead and len(found) < count:
+            some = ahead.popleft()
+            queue: OwnedQueue = some[0].owner
+            if queue.is_dropped or queue.is_leaving:
+                continue
+            if queue.name in paused:
+                kept.append(some)
+                continue
+            room = count - len(found)
+            if len(some) > room:
+                ahead.appendleft(some[room:])
+            found += some[:room]
+        ahead.extendleft(reversed(kept))
+        for message in found:
+            message.has_begun = True
+        return found
+
+    def _forget_paused(self) -> None:
+        """Read again what is left of paused queues, when they are read again: no pause adds up."""
+        self._ahead = deque(some for some in self._ahead if not some[0].owner.forget(some))
 
     async def _poll(
-        self, count: int, wait_s: float, paused: Collection[QueueName], settle: Settle
-    ) -> tuple[list[Polled], list[dict[str, Any]]]:
+        self, count: int, wait_s: float, paused: Collection[QueueName]
+    ) -> tuple[list[list[Polled]], list[dict[str, Any]]]:
+        """Messages in pieces of one queue, and documents of retries."""
         self._share.paused = set(paused)
         unread = [*self._share.unread(2**62)]
         body, said = self._share.poll(count, wait_s, unread)
         try:
-            shown, found = await self._ask(body, said, wait_s, settle)
+            shown, found = await self._ask(body, said, wait_s)
         except StaleGeneration:
             self._share.lose()
             return [], []
+        self._heard_s = monotonic()
         news = self._share.hear(shown, found, said)
         for text in news.warnings:
             LOG.warning("group %s: %s", self._options.group, text)
         for message in news.refused:
             message.owner.again(message)
-        messages = [message for _, some in news.messages for message in some]
-        for message in messages:
-            message.has_begun = True
-        return [*news.refused, *messages], shown["retries"]
+        refused = [[message] for message in news.refused]
+        return [*refused, *(some for _, some in news.messages)], shown["retries"]
 
-    async def _ask(self, body: bytes, said: Said, wait_s: float, settle: Settle) -> Any:
+    async def _ask(self, body: bytes, said: Said, wait_s: float) -> Any:
         try:
             answer, url = await self._sender.call(
                 "POST",
@@ -103,7 +154,7 @@ class SharedPulls:
                 timeout_s=wait_s + self._session.timeout_s,
                 is_long=True,
             )
-            return read_poll(answer, url, settle)
+            return read_poll(answer, url, self._settle)
         except BaseException:
             self._share.unanswered(said)
             raise
@@ -119,7 +170,13 @@ class SharedPulls:
                 self._share.put_into_effect()
                 if not self._share.has_to_say:
                     return
-                self._took(*await self._poll(1, 0.0, list(self._share.queues), _nobody))
+                await self._poll_beside()
+
+    async def _poll_beside(self) -> None:
+        """Say what there is to say, and read nothing but what comes with a new queue."""
+        found, retries = await self._poll(1, 0.0, list(self._share.queues))
+        self._ahead.extend(found)
+        self._took(retries)
 
     async def seek(self, queue: QueueName, offset: int) -> None:
         """Read on from there."""
@@ -136,7 +193,7 @@ class SharedPulls:
             if self._share.assignment_id is not None and not self._turn.locked():
                 async with self._turn:
                     with suppress(CurlewError):
-                        self._took(*await self._poll(1, 0.0, list(self._share.queues), _nobody))
+                        await self._poll_beside()
 
     async def close(self) -> None:
         """Leave the group."""
@@ -151,19 +208,22 @@ class SharedPulls:
             )
 
 
-def _nobody(_decision: Decision) -> None:
-    return None
-
-
 class ChosenPulls:
     """Queues that the program has named. Nobody else is kept from them."""
 
     def __init__(
-        self, session: Session, sender: AsyncSender, options: MemberOptions, places: Places
+        self,
+        session: Session,
+        sender: AsyncSender,
+        options: MemberOptions,
+        settle: Settle,
+        places: Places,
     ) -> None:
+        """`settle` is what messages call."""
         self._session = session
         self._sender = sender
         self._options = options
+        self._settle = settle
         self._places = places
         self.queues: dict[QueueName, OwnedQueue] = {}
         self._kept: list[Polled] = []
@@ -186,7 +246,7 @@ class ChosenPulls:
         }
 
     async def read(
-        self, count: int, wait_s: float, paused: Collection[QueueName], settle: Settle
+        self, count: int, wait_s: float, paused: Collection[QueueName]
     ) -> tuple[list[Polled], list[dict[str, Any]]]:
         """Messages of the queues that have any; the first that come within `wait_s`.
 
@@ -198,7 +258,7 @@ class ChosenPulls:
         self._kept = [each for each in chosen if each.owner.name in paused]
         queues = [queue for name, queue in self.queues.items() if name not in paused]
         try:
-            await self._read_into(found, queues, count, wait_s, settle)
+            await self._read_into(found, queues, count, wait_s)
         except CurlewError as error:
             if not found:
                 raise
@@ -209,18 +269,13 @@ class ChosenPulls:
         return found, []
 
     async def _read_into(
-        self,
-        found: list[Polled],
-        queues: list[OwnedQueue],
-        count: int,
-        wait_s: float,
-        settle: Settle,
+        self, found: list[Polled], queues: list[OwnedQueue], count: int, wait_s: float
     ) -> None:
         failure: CurlewError | None = None
         for queue in queues:
             if len(found) < count:
                 try:
-                    found += await self._pull(queue, count - len(found), 0.0, settle)
+                    found += await self._pull(queue, count - len(found), 0.0)
                 except CurlewError as error:
                     failure = failure or error
         self._turn(queues)
@@ -228,7 +283,7 @@ class ChosenPulls:
             raise failure
         if found or wait_s <= 0 or not queues:
             return
-        pulls = [asyncio.ensure_future(self._pull(each, count, wait_s, settle)) for each in queues]
+        pulls = [asyncio.ensure_future(self._pull(each, count, wait_s)) for each in queues]
         try:
             waiting: set[asyncio.Future[list[Polled]]] = {*pulls}
             has_come = False
@@ -248,9 +303,7 @@ class ChosenPulls:
             first = queues[0].name
             self.queues[first] = self.queues.pop(first)
 
-    async def _pull(
-        self, queue: OwnedQueue, count: int, wait_s: float, settle: Settle
-    ) -> list[Polled]:
+    async def _pull(self, queue: OwnedQueue, count: int, wait_s: float) -> list[Polled]:
         filter_text = self._options.topics.get(queue.name.topic)
         more = "" if filter_text is None else f"&filter={path_part(filter_text)}"
         try:
@@ -270,7 +323,7 @@ class ChosenPulls:
         store_id = headers.get("mq-store-id", "").encode()
         messages = []
         if answer.body:
-            messages = read_frame(memoryview(answer.body), queue.name, store_id, settle)
+            messages = read_frame(memoryview(answer.body), queue.name, store_id, self._settle)
         queue.next_offset = int(headers["mq-next-offset"])
         queue.add(messages)
         return messages
@@ -313,9 +366,6 @@ class ChosenPulls:
         """Nothing is to be done."""
 
 
-def all_done(messages: list[Polled]) -> None:
+def given_done(messages: list[Polled]) -> None:
     """The program is done with messages, but for those about which it has decided otherwise."""
-    for message in messages:
-        if not message.is_settled and message.state != DONE:
-            message.is_settled = True
-            message.owner.done(message)
+    all_done([message for message in messages if not message.is_settled])

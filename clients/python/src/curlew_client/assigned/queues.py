@@ -6,7 +6,7 @@ message has begun (`begins`).
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from curlew_client.assigned.records import DONE, LEAVING, WAITING, Polled, QueueName
 
@@ -43,13 +43,30 @@ class OwnedQueue:
 
     # --- reading
 
-    def add(self, messages: Iterable[Polled]) -> None:
+    def add(self, messages: Sequence[Polled]) -> None:
         """Messages were read, in order."""
+        size = 0
         for message in messages:
             message.owner = self
-            self._held.append(message)
-            self.count += 1
-            self.bytes += len(message.body)
+            size += len(message.body)
+        self._held.extend(messages)
+        self.count += len(messages)
+        self.bytes += size
+
+    def forget(self, messages: Sequence[Polled]) -> bool:
+        """Read messages again that nobody has seen, if they are the last that were read; whether.
+
+        `messages` are of this queue, in order, with none left out.
+        """
+        held = self._held
+        if len(held) < len(messages) or held[-len(messages)] is not messages[0]:
+            return False
+        for message in messages:
+            held.pop()
+            self.bytes -= len(message.body)
+        self.count -= len(messages)
+        self.next_offset = messages[0].offset
+        return True
 
     @property
     def span(self) -> int:
@@ -68,12 +85,10 @@ class OwnedQueue:
 
     def done(self, message: Polled) -> None:
         """A message is done."""
-        if message.state == DONE:
-            return
-        message.state = DONE
-        message.has_begun = False
-        self.count -= 1
-        self.bytes -= len(message.body)
+        all_done((message,))
+
+    def forget_done(self) -> None:
+        """Hold no more what is done and has nothing before it that is not."""
         held = self._held
         while held and held[0].state == DONE:
             held.popleft()
@@ -106,3 +121,23 @@ class OwnedQueue:
             if message.state != DONE and not is_passed:
                 return message.offset
         return self.next_offset
+
+
+def all_done(messages: Iterable[Polled]) -> None:
+    """Messages of whatever queues are done."""
+    queue: OwnedQueue | None = None
+    queues = []
+    for message in messages:
+        if message.state == DONE:
+            continue
+        message.state = DONE
+        message.is_settled = True
+        message.has_begun = False
+        if message.owner is not queue:
+            queue = message.owner
+            assert queue is not None
+            queues.append(queue)
+        queue.count -= 1
+        queue.bytes -= len(message.body)
+    for queue in queues:
+        queue.forget_done()

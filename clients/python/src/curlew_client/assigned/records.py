@@ -22,14 +22,17 @@ Settle = Callable[[Decision], Any]
 _FRAME: Final = struct.Struct(">4sBBHIIqq")
 _TAG_HASHES: Final = 4
 _CRC32: Final = 8
-_RECORD: Final = struct.Struct(">III4x4xqqIq8xq8x4x8xI")
-"""Size, magic, checksum of the body, queue offset, physical offset, system flag, born time, store
-time, length of the body: of a record whose hosts are IPv4."""
+_RECORD: Final = struct.Struct(">III8xq8xI44xI")
+"""Size, magic, checksum of the body, queue offset, system flag, length of the body: of a record
+whose hosts are IPv4."""
+_TIMES: Final = struct.Struct(">28xqIq")
+"""Physical offset, system flag, born time."""
 _BODY_AT: Final = 88
 _SHORT: Final = 0xDAA320A7
 _TOPIC_BYTES: Final = {_SHORT: 1, 0xDAA320AB: 2}
 _IPV6_BORN: Final = 0x10
 _IPV6_STORED: Final = 0x20
+_WIDE: Final = _IPV6_BORN | _IPV6_STORED
 _PACKED: Final = 1
 
 WAITING: Final = 0
@@ -72,34 +75,32 @@ class Damaged(ConnectionFailed):
         super().__init__(f"an answer came damaged: {what}", "unknown")
 
 
+class Source(NamedTuple):
+    """What the messages of a frame have in common."""
+
+    queue: QueueName
+    store_id: bytes
+    settle: Settle
+
+
 class Polled(Received[Any]):
     """A message that was read by offset: settled by what is committed, not by a receipt handle."""
 
     __slots__ = (
-        "_head",
-        "_properties",
-        "has_begun",
-        "offset",
-        "owner",
-        "state",
-        "tries",
+        *("_head", "_properties", "_source", "has_begun", "offset", "owner", "state", "tries"),
         "until_s",
     )
 
+    receipt_handle = ""
+
     def __init__(
-        self,
-        body: bytes,
-        head: tuple[QueueName, bytes, int, int, int],
-        offset: int,
-        properties: bytes,
-        settle: Settle,
+        self, body: bytes, source: Source, offset: int, head: bytes, properties: bytes
     ) -> None:
-        """`head`: its queue, the id of the store, its physical offset, born and store time."""
+        """`head` and `properties`: the bytes of its record before the body, and those."""
         self.body = body
         self.offset = offset
-        self.receipt_handle = ""
         self.is_settled = False
-        self._settle = settle
+        self._source = source
         self._head = head
         self._properties = properties
         self.owner: Any = None
@@ -111,6 +112,9 @@ class Polled(Received[Any]):
         self.until_s = 0.0
         """When it has been held for too long, seconds of the monotonic clock."""
 
+    def _settle(self, decision: Decision) -> Any:
+        return self._source.settle(decision)
+
     def __getattr__(self, name: str) -> Any:
         if name != "_shown":
             raise AttributeError(f"a message has no {name!r}")
@@ -118,7 +122,9 @@ class Polled(Received[Any]):
         return shown
 
     def _read(self) -> dict[str, Any]:
-        queue, store_id, physical, born_ms, store_ms = self._head
+        queue, store_id, _ = self._source
+        physical, flag, born_ms = _TIMES.unpack_from(self._head)
+        (store_ms,) = struct.unpack_from(">q", self._head, _stored_at(flag))
         shown: dict[str, Any] = {"born_time_ms": born_ms, "store_time_ms": store_ms}
         shown["topic"], shown["queue_id"] = queue
         shown["queue_offset"] = self.offset
@@ -142,16 +148,16 @@ class Polled(Received[Any]):
 
     @property
     def topic(self) -> str:
-        return self._head[0].topic
+        return self._source.queue.topic
 
     @property
     def queue_id(self) -> int:
-        return self._head[0].queue_id
+        return self._source.queue.queue_id
 
     @property
     def queue(self) -> QueueName:
         """Where it is."""
-        return self._head[0]
+        return self._source.queue
 
     @property
     def queue_offset(self) -> int:
@@ -234,35 +240,39 @@ def read_frame(data: memoryview, queue: QueueName, store_id: bytes, settle: Sett
         raise ValueError("the checksum of a frame does not match")
     found: list[Polled] = []
     raw = bytes(data)
-    unpack, crc32 = _RECORD.unpack_from, zlib.crc32
+    source = Source(queue, store_id, settle)
+    unpack, crc32, append, topics = _RECORD.unpack_from, zlib.crc32, found.append, _TOPIC_BYTES
     for size in struct.unpack_from(f">{count}I", data, _FRAME.size):
-        said, magic, check, offset, physical, flag, born, stored, length = unpack(raw, at)
+        said, magic, check, offset, flag, length = unpack(raw, at)
         body_at = at + _BODY_AT
-        if flag:
-            body_at, stored, length = _wide(raw, at, flag)
+        if flag & _WIDE:
+            body_at, length = _wide(raw, at, flag)
         body_end = body_at + length
-        at += size
         if magic == _SHORT:
             topic_end = body_end + 1 + raw[body_end]
         else:
-            wide = _TOPIC_BYTES[magic]
+            wide = topics[magic]
             topic_end = body_end + wide + int.from_bytes(raw[body_end : body_end + wide], "big")
-        if said != size or topic_end + 2 + (raw[topic_end] << 8 | raw[topic_end + 1]) != at:
+        end = at + size
+        if said != size or topic_end + 2 + (raw[topic_end] << 8 | raw[topic_end + 1]) != end:
             raise ValueError("the lengths of a record do not add up")
         body = raw[body_at:body_end]
         if (crc32(body) ^ check) & 0x7FFFFFFF:
             raise ValueError("the checksum of a body does not match")
         if flag & _PACKED:
             body = unpacked(body, flag >> 8 & 7)
-        head = (queue, store_id, physical, born, stored)
-        found.append(Polled(body, head, offset, raw[topic_end + 2 : at], settle))
+        append(Polled(body, source, offset, raw[at:body_at], raw[topic_end + 2 : end]))
+        at = end
     return found
 
 
-def _wide(raw: bytes, at: int, flag: int) -> tuple[int, int, int]:
-    """Where the body begins, the store time and the length of the body, by the system flag."""
-    stored_at = at + (68 if flag & _IPV6_BORN else 56)
-    length_at = stored_at + (40 if flag & _IPV6_STORED else 28)
-    (stored,) = struct.unpack_from(">q", raw, stored_at)
+def _wide(raw: bytes, at: int, flag: int) -> tuple[int, int]:
+    """Where the body begins and its length, of a record with a host that is IPv6."""
+    length_at = at + _stored_at(flag) + (40 if flag & _IPV6_STORED else 28)
     (length,) = struct.unpack_from(">I", raw, length_at)
-    return length_at + 4, stored, length
+    return length_at + 4, length
+
+
+def _stored_at(flag: int) -> int:
+    """Where a record has its store time."""
+    return 68 if flag & _IPV6_BORN else 56

@@ -16,12 +16,13 @@ from curlew_client.aio.sending import AsyncSender
 from curlew_client.assigned.locks import QueueLocks
 from curlew_client.assigned.offset_file import OffsetFile
 from curlew_client.assigned.options import MemberOptions, Rebalance
-from curlew_client.assigned.queues import OwnedQueue
+from curlew_client.assigned.queues import OwnedQueue, all_done
 from curlew_client.assigned.records import WAITING, Polled, read_poll
 from curlew_client.assigned.retries import Retries
 from curlew_client.assigned.share import News, Said, Share
 from curlew_client.consuming.calls import LOG, RETRY_S, WAIT_S, is_passing
 from curlew_client.consuming.decisions import Decision
+from curlew_client.consuming.messages import Received
 from curlew_client.consuming.working import Handler, Handlers, Work
 from curlew_client.errors import CurlewError, PreconditionFailed, StaleGeneration
 from curlew_client.session import Session
@@ -62,10 +63,12 @@ class RunningMember:
         self._share = Share(options, session.client_id[-127:], places)
         self._retries = Retries(session, sender, options, handler, self._stir)
         name = f"curlew-{options.group}"
-        self._handlers = Handlers(handler, name, self._decided, self._begins)
+        self._handlers = Handlers(handler, name, self._acked, self._decided, self._begins)
         self._locks = QueueLocks(session, sender, self._share)
         self._ended: deque[tuple[Work | None, list[Decision]]] = deque()
+        self._acks: deque[Polled] = deque()
         self._is_woken = False
+        self._soon = self._loop.call_soon if handler.is_async else self._loop.call_soon_threadsafe
         self._stirred = asyncio.Event()
         self._target = f"/v1/groups/{path_part(options.group)}/members:poll?body=base64"
         self._polled_s = self._saved_s = monotonic()
@@ -269,15 +272,23 @@ class RunningMember:
 
     # --- handling
 
-    def _begins(self, work: Work) -> bool:
+    def _begins(self, message: Received[Any]) -> bool:
         """In a handler's thread or task."""
-        until_s = monotonic() + self._hold_s
-        for message in work:
-            if isinstance(message, Polled):
-                message.until_s = until_s
-                if not message.owner.begins(message):
-                    return False
-        return True
+        if not isinstance(message, Polled):
+            return True
+        message.until_s = monotonic() + self._hold_s
+        return bool(message.owner.begins(message))
+
+    def _acked(self, message: Received[Any]) -> None:
+        """In a handler's thread or task."""
+        if self._options.in_order or not isinstance(message, Polled):
+            self._decided([message], [Decision("ack", message)])
+            return
+        self._acks.append(message)
+        if not self._is_woken:
+            self._is_woken = True
+            with suppress(RuntimeError):  # a handler that outlived its worker
+                self._soon(self._wake)
 
     def _decided(self, work: Work, decisions: list[Decision]) -> None:
         """In a handler's thread or task."""
@@ -299,7 +310,7 @@ class RunningMember:
                 self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
-        if self._options.in_order or len(self._ended) >= ABSORB_COUNT:
+        if self._options.in_order or len(self._ended) + len(self._acks) >= ABSORB_COUNT:
             self._absorb()
         else:
             self._loop.call_later(ABSORB_S, self._absorb)
@@ -307,6 +318,8 @@ class RunningMember:
     def _absorb(self) -> None:
         """See what handlers have decided."""
         self._is_woken = False
+        acks = self._acks
+        all_done([acks.popleft() for _ in range(len(acks))])
         while self._ended:
             work, decisions = self._ended.popleft()
             delay_s = 0.0

@@ -28,7 +28,7 @@ class RunningConsumer:
         )
         self._settler = Settler(group, self._give, handler.concurrency)
         name = f"curlew-{group.calls.options.group}"
-        self._handlers = Handlers(handler, name, self._decided)
+        self._handlers = Handlers(handler, name, self._settler.ack, self._decided)
         self._has_room = asyncio.Event()
         self._goes_on = asyncio.Event()
         self._goes_on.set()

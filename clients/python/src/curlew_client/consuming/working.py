@@ -20,6 +20,8 @@ from curlew_client.consuming.line import AsyncLine
 from curlew_client.consuming.messages import Received
 
 Work = list[Received[Any]]
+Piece = Received[Any] | Work
+"""What a handler takes: a message, or a batch."""
 
 SETTLE_PAUSE_S: Final = 0.002
 """How long a decision waits for others, when nothing is being settled."""
@@ -45,17 +47,24 @@ class Handlers:
         self,
         handler: Handler,
         name: str,
+        acked: Callable[[Received[Any]], None],
         decided: Callable[[Work, list[Decision]], None],
-        begins: Callable[[Work], bool] | None = None,
+        begins: Callable[[Received[Any]], bool] | None = None,
     ) -> None:
-        """`decided` and `begins` run where the handler does; work that may not begin is left."""
+        """All of them run where the handler does. `acked` is told of a message whose handler has
+        returned well, `decided` of all else; what may not begin is left.
+        """
         self._handler = handler
         self._name = name
+        self._acked = acked
         self._decided = decided
-        self._begins = begins
+        self._begins: Callable[[Any], bool] | None = begins
+        if begins is not None and handler.batch is not None:
+            self._begins = lambda work: all(map(begins, work))
         self._loop = asyncio.get_running_loop()
-        self._line: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
-        self._async_line: AsyncLine[Work | None] = AsyncLine()
+        self._is_batch = handler.batch is not None
+        self._line: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._async_line: AsyncLine[Any] = AsyncLine()
         self._tasks: list[asyncio.Task[None]] = []
         self._threads: list[threading.Thread] = []
 
@@ -78,10 +87,13 @@ class Handlers:
 
     def put(self, messages: Work) -> None:
         """Let handlers have messages, in pieces of a batch."""
-        size = self._handler.batch or 1
-        self._put([messages[start : start + size] for start in range(0, len(messages), size)])
+        size = self._handler.batch
+        if size is None:
+            self._put(messages)
+        else:
+            self._put([messages[start : start + size] for start in range(0, len(messages), size)])
 
-    def _put(self, pieces: Sequence[Work | None]) -> None:
+    def _put(self, pieces: Sequence[Piece | None]) -> None:
         if self._handler.is_async:
             self._async_line.put(pieces)
         else:
@@ -89,40 +101,47 @@ class Handlers:
                 self._line.put(piece)
 
     def _handle_in_thread(self) -> None:
-        function, is_batch = self._handler.function, self._handler.batch is not None
-        begins = self._begins
-        while (work := self._line.get()) is not None:
-            if begins is not None and not begins(work):
+        function, begins = self._handler.function, self._begins
+        is_batch, acked = self._is_batch, self._acked
+        while (piece := self._line.get()) is not None:
+            if begins is not None and not begins(piece):
                 continue
-            error: BaseException | None = None
-            returned: object = None
             try:
-                returned = function(work if is_batch else work[0])
+                returned = function(piece)
             except BaseException as raised:  # noqa: BLE001
-                error = raised
-            self._decide(work, returned, error)
+                self._decide(piece, None, raised)
+                continue
+            if returned is None and not is_batch and not piece.is_settled:
+                piece.is_settled = True  # by far the most
+                acked(piece)
+            else:
+                self._decide(piece, returned, None)
 
     async def _handle_tasks(self) -> None:
-        function, is_batch = self._handler.function, self._handler.batch is not None
-        begins, line = self._begins, self._async_line
+        function, begins, line = self._handler.function, self._begins, self._async_line
+        is_batch, acked = self._is_batch, self._acked
         pieces = line.pieces
-        while (work := pieces.popleft() if pieces else await line.get()) is not None:
-            if begins is not None and not begins(work):
+        while (piece := pieces.popleft() if pieces else await line.get()) is not None:
+            if begins is not None and not begins(piece):
                 continue
-            error: BaseException | None = None
-            returned: object = None
             try:
-                returned = await function(work if is_batch else work[0])
+                returned = await function(piece)
             except asyncio.CancelledError as cancelled:
-                self._decide(work, None, cancelled)
+                self._decide(piece, None, cancelled)
                 raise
             except BaseException as raised:  # noqa: BLE001
-                error = raised
-            self._decide(work, returned, error)
+                self._decide(piece, None, raised)
+                continue
+            if returned is None and not is_batch and not piece.is_settled:
+                piece.is_settled = True  # by far the most
+                acked(piece)
+            else:
+                self._decide(piece, returned, None)
 
-    def _decide(self, work: Work, returned: object, error: BaseException | None) -> None:
+    def _decide(self, piece: Piece, returned: object, error: BaseException | None) -> None:
         """In the handler's thread or task."""
-        is_batch = self._handler.batch is not None
+        is_batch = isinstance(piece, list)
+        work = piece if isinstance(piece, list) else [piece]
         try:
             decisions = decisions_of(work, returned, error, is_batch=is_batch)
         except (TypeError, ValueError) as wrong:  # a delay that is none
@@ -142,14 +161,14 @@ class Handlers:
 
     def _taken_back(self) -> list[Work]:
         pieces = self._async_line.pieces
-        found = [work for work in pieces if work is not None]
+        found = [piece for piece in pieces if piece is not None]
         pieces.clear()
         with suppress(queue.Empty):
             while True:
-                work = self._line.get_nowait()
-                if work is not None:
-                    found.append(work)
-        return found
+                piece = self._line.get_nowait()
+                if piece is not None:
+                    found.append(piece)
+        return [piece if isinstance(piece, list) else [piece] for piece in found]
 
     async def ended(self, within_s: float) -> None:
         """Wait for them, at most so long; coroutines are cancelled then."""
@@ -193,6 +212,10 @@ class Settler:
             self._is_woken = True
             with suppress(RuntimeError):  # a handler that outlived its worker
                 self._loop.call_soon_threadsafe(self._has_decided.set)
+
+    def ack(self, message: Received[Any]) -> None:
+        """One is done."""
+        self.add((Decision("ack", message),))
 
     async def now(self, decision: Decision) -> None:
         """Settle one message at once; raises what the node says against it."""

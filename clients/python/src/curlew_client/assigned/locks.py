@@ -1,7 +1,7 @@
 """Locks of queues, for members that read in order: who owns a queue locks it before it reads.
 
-A lock outlives a silent owner by up to a minute, so that the next one does not overtake work that
-still goes on.
+A lock outlives a silent owner by up to `queue_lock_ms`, so that the next one does not overtake work
+that still goes on.
 """
 
 import json
@@ -19,9 +19,9 @@ from curlew_client.session import Session
 from curlew_client.wire.http1 import path_part
 
 RENEW_S: Final = 20.0
+"""How often locks are renewed at least; three times while they hold where that is less."""
 AGAIN_S: Final = 0.2
 """After which a queue that another had locked is asked for again."""
-HELD_S: Final = 60.0
 
 
 class QueueLocks:
@@ -31,7 +31,8 @@ class QueueLocks:
         self._session = session
         self._sender = sender
         self._share = share
-        self._due_s = self._locked_s = 0.0
+        self._due_s = self._until_s = 0.0
+        """When to renew, and when the node lets others have the queues, by the monotonic clock."""
         self._asked_s = -AGAIN_S
 
     async def renew(self, locked: Callable[[OwnedQueue], None]) -> None:
@@ -61,21 +62,22 @@ class QueueLocks:
         """The queues that are locked by now."""
         self._asked_s = monotonic()
         try:
-            names = await self._lock(queues)
+            names, held_s = await self._lock(queues)
         except CurlewError as error:
             if not is_passing(error) and not isinstance(error, StateConflict):
                 raise
             LOG.warning(
                 "group %s: queues cannot be locked now: %s", self._share.options.group, error
             )
-            if self._asked_s > self._locked_s + HELD_S:
+            if monotonic() >= self._until_s:  # the request may have taken long
                 return set()
             return {queue.name for queue in queues if queue.is_locked}
-        self._locked_s = self._asked_s
-        self._due_s = self._asked_s + RENEW_S
+        self._until_s = self._asked_s + held_s
+        self._due_s = self._asked_s + min(RENEW_S, held_s / 3)
         return names
 
-    async def _lock(self, queues: list[OwnedQueue]) -> set[QueueName]:
+    async def _lock(self, queues: list[OwnedQueue]) -> tuple[set[QueueName], float]:
+        """The queues that the node has locked, and for how many seconds from the request on."""
         share = self._share
         asked = {
             "client_id": share.client_id,
@@ -91,6 +93,6 @@ class QueueLocks:
             lines="content-type: application/json\r\n",
             timeout_s=self._session.timeout_s,
         )
-        return {
-            QueueName(each["topic"], each["queue_id"]) for each in json.loads(answer.body)["locked"]
-        }
+        shown = json.loads(answer.body)
+        names = {QueueName(each["topic"], each["queue_id"]) for each in shown["locked"]}
+        return names, shown["lease_ms"] / 1_000

@@ -50,6 +50,8 @@ class World:
         """What SQL, the store and the node's memory hold."""
         broker = self.served.node.broker
         await broker.offset_cache.write()
+        await broker.transactions.turn()
+        self.served.node.store.floor_journal.turn()  # what is trimmed, as the next checkpoint does
         await until(lambda: broker.store.status().pending_bytes == 0)
         store = broker.store.status()
         lists = ("/v1/transactions", "/v1/topics/orders/scheduled", "/v1/groups/inorder/parked")

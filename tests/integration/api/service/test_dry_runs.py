@@ -50,6 +50,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         url = f"http://127.0.0.1:{served.port}"
         async with httpx.AsyncClient(base_url=url, timeout=60) as http:
             made = World(http, served)
+            await served.node.broker.delays.service.stop()  # once a minute it trims, into the log
             await fill(made)
             yield made
 

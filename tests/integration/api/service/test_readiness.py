@@ -1,5 +1,6 @@
 """`/readyz` of a real node, each reason made for real: what keeps it from work, what only hurts."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -108,6 +109,11 @@ async def test_a_service_that_fails_names_no_path(server: Served, http: httpx.As
     assert trouble["detail"] == "probe: FileNotFoundError: No such file or directory"
 
 
+async def change(url: str, statement: str) -> None:
+    """On another thread: a write of the node's own, begun before, ends only on this one."""
+    await asyncio.to_thread(execute, url, statement)
+
+
 async def look_at_database(node: Node) -> None:
     """As the node does every second."""
     assert node._pulse is not None
@@ -119,7 +125,7 @@ async def test_metadata_that_is_gone(
     server: Served, http: httpx.AsyncClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = server.node.config.database
-    execute(url, "ALTER TABLE metadata_version RENAME TO lost")
+    await change(url, "ALTER TABLE metadata_version RENAME TO lost")
     await look_at_database(server.node)
     assert await look(http) == (200, [], ["METADATA_UNAVAILABLE"])
     assert (await http.post(f"{ORDERS}/messages", content=b"x")).status_code == 201
@@ -129,7 +135,7 @@ async def test_metadata_that_is_gone(
         assert str(tmp_path) not in text
         assert "the metadata database (SQLite) has lost a table" in text
     assert str(tmp_path) in caplog.text
-    execute(url, "ALTER TABLE lost RENAME TO metadata_version")
+    await change(url, "ALTER TABLE lost RENAME TO metadata_version")
     await look_at_database(server.node)
     assert await look(http) == (200, [], [])
 
@@ -146,11 +152,11 @@ async def test_a_deletion_that_was_seen_and_not_found_is_carried_out_later(serve
         "UPDATE metadata_version SET version = version + 1",
         "ALTER TABLE tombstones RENAME TO lost",
     ):
-        execute(url, statement)
+        await change(url, statement)
     await look_at_database(node)
     assert "orders" not in node.metadata.snapshot.topics
     assert node.store.generation("orders")
-    execute(url, "ALTER TABLE lost RENAME TO tombstones")
+    await change(url, "ALTER TABLE lost RENAME TO tombstones")
     await look_at_database(node)
     assert not node.store.generation("orders")
     assert await node.metadata.deletions() == []

@@ -71,9 +71,11 @@ class SettingsChanges:
         return SettingsChange(topic, topic, effects, terms.is_dry_run)
 
     def _queues_wanted(self, named: Named) -> int:
-        """0: nothing is said of them."""
+        """0: nothing is said of them, or more than any topic may have, which is refused as such."""
         queues = named.get("queues", 0)
-        return queues if isinstance(queues, int) else default_topic_settings(self._limits).queues
+        if not isinstance(queues, int):
+            return default_topic_settings(self._limits).queues
+        return queues if queues <= self._limits.queues_per_topic_max else 0
 
     def _topic_facts(self, name: str) -> TopicFacts:
         topic = self._metadata.snapshot.topics.get(name)

@@ -218,3 +218,13 @@ def test_deep_json_is_called_so(http: httpx.Client) -> None:
     answer = http.put("/v1/topics/new", content=b'{"queues":' + b"[" * 100_000, headers=JSON)
     assert (answer.status_code, answer.json()["code"]) == (400, "MALFORMED_BODY")
     assert answer.json()["detail"] == "the JSON is nested too deeply"
+
+
+def test_more_queues_than_a_topic_may_have_are_refused_as_that_also_where_groups_read(
+    http: httpx.Client, topic: str
+) -> None:
+    http.post(f"/v1/topics/{topic}/messages", content=b"x").raise_for_status()
+    http.post(f"/v1/topics/{topic}/groups/readers/messages:receive").raise_for_status()
+    for queues in (1_025, 2**31, 2**63):
+        answer = http.patch(f"/v1/topics/{topic}", json={"queues": queues})
+        assert (answer.status_code, answer.json()["code"]) == (400, "ILLEGAL_SETTING"), queues

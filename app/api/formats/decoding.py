@@ -56,6 +56,8 @@ _ESCAPE: Final = re.compile(
 """An escape in a JSON text; `half` is of a surrogate that stands alone."""
 
 _WRONG_TYPE: Final = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
+_OUT_OF_RANGE: Final = re.compile(r"Expected `(?:int|float)` (>=|<=|>|<) (-?[\d.e+]+)")
+_BOUNDS: Final = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
 _TOO_LONG: Final = re.compile(r"Expected `str` of length <= (\d+)")
 _IN_JSON: Final = {
     "array": "an array",
@@ -165,13 +167,16 @@ def _fault_of_a_field(error: Exception, known_fields: Sequence[str]) -> CurlewEr
 
 
 def _in_words(detail: str, pointer: str) -> str:
-    """msgspec's complaint about a type, in the words of JSON and with the field's name."""
+    """msgspec's complaint about a type or a bound, in the words of JSON, with the field's name."""
     name = pointer.rpartition("/")[2] or "the document"
     if name.isdigit():
         name = f"entry {name}"
     long = _TOO_LONG.fullmatch(detail)
     if long is not None:
         return f"{name} is too long; at most {long[1]} characters are taken"
+    beyond = _OUT_OF_RANGE.fullmatch(detail)
+    if beyond is not None:
+        return f"{name} must be {_BOUNDS[beyond[1]]} {beyond[2]}"
     found = _WRONG_TYPE.fullmatch(detail)
     if found is None:
         return detail

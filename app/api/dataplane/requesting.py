@@ -31,8 +31,9 @@ from app.api.telemetry.hook_calls import ask_hooks, tell_hooks
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
 from app.broker.produce.request_reply import Replied
+from app.broker.results import SendResult
 from app.domain.access.actions import Action, Kind
-from app.domain.errors import NoReply, UnsupportedContentType
+from app.domain.errors import UnsupportedContentType
 from app.domain.limits import DEFAULT_REQUEST_WAIT_S, Limits
 from app.domain.positions import FlushMode
 
@@ -77,22 +78,32 @@ class Requesting:
         await ask_hooks(self._broker, exchange, "request", topic, lambda: (message,))
         statistics = self._broker.statistics
         figures = statistics.topic(topic)
+
+        is_counted = False
+
+        def count() -> None:
+            nonlocal is_counted
+            is_counted = True
+            self._traffic.taken_in(1, len(message.body))
+            statistics.stored(topic, figures, 1, len(message.body))
+
+        def on_stored(sent: SendResult) -> None:
+            count()
+            tell_hooks(self._broker, exchange, topic, sent)
+
         try:
             replied = await unless_gone(
                 exchange.receive,
                 exchange,
                 lambda _: self._broker.request_reply.request(
-                    topic, message, wait_s, queue_id=queue_id, flush=flush
+                    topic, message, wait_s, queue_id=queue_id, flush=flush, on_stored=on_stored
                 ),
                 lambda _: None,
             )
-        except (ClientGone, NoReply):
-            self._traffic.taken_in(1, len(message.body))
-            statistics.stored(topic, figures, 1, len(message.body))
+        except ClientGone:
+            if not is_counted:  # it left before the send was over, which goes on
+                count()
             raise
-        self._traffic.taken_in(1, len(message.body))
-        statistics.stored(topic, figures, 1, len(message.body))
-        tell_hooks(self._broker, exchange, topic, replied.sent)
         body = replied.reply.message.body
         self._traffic.sent_out(1, len(body))
         if is_raw:

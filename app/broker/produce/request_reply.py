@@ -10,6 +10,7 @@ Waiting requests live in memory only, bounded by `requests_waiting_max`. Event l
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -98,8 +99,10 @@ class Requests:
         *,
         queue_id: int | None = None,
         flush: FlushMode | None = None,
+        on_stored: Callable[[SendResult], object] = lambda _: None,
     ) -> Replied:
-        """Store a message and wait for the reply to it, `wait_s` seconds in all.
+        """Store a message and wait for the reply to it, `wait_s` seconds in all. `on_stored` hears
+        of it as soon as it is in the log, whatever comes of the wait.
 
         Every error has `outcome`: "stored" when the request is in the log and no reply came
         (`NoReply`, or `ShuttingDown` when the node stops). Whoever is cancelled waits no longer.
@@ -121,6 +124,7 @@ class Requests:
         try:
             stored = replace(message, system=system)
             sent = await self._sender.send(topic, stored, queue_id=queue_id, flush=flush)
+            on_stored(sent)
             try:
                 async with asyncio.timeout_at(deadline):
                     reply = await future

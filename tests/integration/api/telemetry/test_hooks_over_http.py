@@ -112,6 +112,15 @@ def test_what_a_hook_lets_pass_is_stored_and_told(hooked: httpx.Client) -> None:
     assert calls(hooked, "after_send", "raised") == calls(hooked, "on_settle", "raised") == 0
 
 
+def test_of_a_request_without_a_reply_hooks_are_told_once(hooked: httpx.Client) -> None:
+    told = calls(hooked, "after_send", "ok")
+    path = "/v1/topics/orders/messages:request?wait=10ms"
+    answer = hooked.post(path, content=b"x", headers=NUMBERED)
+    assert (answer.status_code, answer.json()["outcome"]) == (504, "stored")
+    wait_until(lambda: calls(hooked, "after_send", "ok") > told)
+    assert calls(hooked, "after_send", "ok") == told + 1
+
+
 def test_a_node_with_an_unknown_hook_does_not_start(tmp_path: Path) -> None:
     environment = {**installed(tmp_path / "site"), "CURLEW_HOOKS": "order-number"}
     with (

@@ -221,8 +221,8 @@ def test_a_new_group_begins_where_it_is_told(node: RunningNode, name: str) -> No
         lambda message: seen.append(message.text)
     )
     with worker:
-        members = f"{node.url}/v1/groups/{name}-new/members"
-        wait_until(lambda: httpx.get(members).json().get("members"))
+        begins = f"{node.url}/v1/groups/{name}-new/offsets/{name}"
+        wait_until(lambda: len(httpx.get(begins).json().get("offsets", ())) == 2)
         fill(node, name, 10)
         wait_until(lambda: len(seen) == MESSAGES)
     assert all(int(text.partition(".")[2]) >= 10 for text in seen)

@@ -91,8 +91,37 @@ class Leader:
         if not message.is_given or message.former.knows_better(me, settled):
             self._give_back(message.member.node)
             return
-        self._promised.add(message.member)
+        self._has_promised(message.member)
         self._try_to_end_fence()
+
+    def _has_promised(self, member: Member) -> None:
+        if member not in self._promised:
+            self._promised.add(member)
+            self._note()
+
+    @property
+    def _is_proven(self) -> bool:
+        """R2: whether the row of this election had forgotten nothing. Each set that counts was
+        noted by `min_in_sync` replicas at least, so one of all but `min_in_sync` - 1 knows it; and
+        who confirms with every member has asked as many, where two sets always meet."""
+        if self.phase is Phase.SERVING:
+            return True
+        replicas = len(self._state.peers) + 1
+        promised = {member.node for member in self._promised}
+        return len(promised) > replicas - self._min_in_sync
+
+    def _note(self) -> None:
+        """Note the set that the row has, and let those that follow note it. Where two sets always
+        meet a leader without proof notes nothing: an operator who restores the row would take it
+        for what was confirmed with. Elsewhere it has to: a single replica may have to go on."""
+        state = self._state
+        do_sets_meet = 2 * self._min_in_sync > len(state.peers) + 1
+        if self.phase is Phase.FENCING or (do_sets_meet and not self._is_proven):
+            return
+        if self._in_sync.version > state.promise.in_sync_version:
+            state.note_in_sync(self._in_sync.version, self._in_sync.in_sync)
+            self._in_sync.noted(self._noted())
+            self._sign()
 
     def _give_back(self, node: str) -> None:
         """R2: the election rested on a row that had forgotten; the row says so from now on."""
@@ -106,6 +135,7 @@ class Leader:
         is_late = state.now_ms - self._since_ms >= state.timing.fence_ms
         if self._in_sync.in_sync <= self._promised or is_late:
             self.phase = Phase.TAKING_OVER
+            self._note()
             state.actions.append(AppendTermStart(self.term))
             silent = sorted(self._in_sync.in_sync - self._promised)
             self._shrink(silent)
@@ -154,7 +184,7 @@ class Leader:
         if self.phase is Phase.TAKING_OVER and starts and state.high_watermark > starts[-1]:
             self.phase = Phase.SERVING
             self._settled_version = self._in_sync.version
-            state.note_in_sync(self._in_sync.version, self._in_sync.in_sync)
+            self._note()
             state.actions.append(Serve(self.term))
 
     # --- followers
@@ -189,8 +219,8 @@ class Leader:
                 Welcome(
                     message.session,
                     self.term,
-                    self._in_sync.version,
-                    self._in_sync.in_sync,
+                    state.promise.in_sync_version,
+                    state.promise.in_sync,
                     cut_to,
                     min(self._confirmation.high_watermark, cut_to),
                 ),
@@ -205,6 +235,7 @@ class Leader:
         first = view.ends.written < 0 or view.ends.written > message.written
         view.ends = LogEnd(message.written, message.flushed)
         view.noted_version = message.noted_version
+        self._has_promised(view.member)
         view.caught_up(state.end.written, state.now_ms)
         self._in_sync.noted(self._noted())
         self._offer()
@@ -231,16 +262,19 @@ class Leader:
             self.term,
             self._confirmation.high_watermark,
             min(self._confirmation.sync_to, view.sent),
-            self._in_sync.version,
-            self._in_sync.in_sync,
+            self._state.promise.in_sync_version,
+            self._state.promise.in_sync,
         )
         self._state.actions.append(Send(view.node, sign))
 
     # --- R4: the in-sync set
 
     def _grow(self) -> None:
-        """Take in who has all that is confirmed, one change of the row at a time."""
-        if self.phase is Phase.FENCING or not self._in_sync.is_settled:
+        """Take in who has all that is confirmed, one change of the row at a time. Without proof
+        the set only shrinks, so who is elected is in each set that was noted since the row knew
+        the last settled one (R2)."""
+        is_early = self.phase is Phase.FENCING or not self._is_proven
+        if is_early or not self._in_sync.is_settled:
             return
         confirmation = self._confirmation
         for view in self._followers.connected():
@@ -266,8 +300,7 @@ class Leader:
 
     def _ask(self, in_sync: frozenset[Member]) -> None:
         self._in_sync.ask(in_sync)
-        is_serving = self.phase is Phase.SERVING
-        self._change = ChangeInSync(self.term, self._in_sync.version, in_sync, is_serving)
+        self._change = ChangeInSync(self.term, self._in_sync.version, in_sync, self._is_proven)
         self._repeat_change()
 
     def _repeat_change(self) -> None:
@@ -307,15 +340,14 @@ class Leader:
             return
         if row.in_sync_version > self._in_sync.version:
             self._in_sync.seen(row.in_sync, row.in_sync_version)
-            state.note_in_sync(row.in_sync_version, row.in_sync)
-            self._in_sync.noted(self._noted())
-            self._sign()
+            self._note()
         if row.handed_to is not None and row.handed_to != state.me.node:
             self.over = "handed over"
 
     def _restore(self, row: ShardRow) -> None:
         """The database has forgotten: write back what this living leader knows. The set that is
-        written must be one that the leader requires, under a version that nobody has seen."""
+        written must be one that the leader requires, under a version that nobody has seen. It is
+        settled only when the row that this leader was elected by had not forgotten itself."""
         if self._write_back is not None:
             return
         version = max(self._in_sync.version, row.in_sync_version) + 1
@@ -324,7 +356,7 @@ class Leader:
             self._state.me,
             self._in_sync.in_sync,
             version,
-            version,
+            version if self._is_proven else self._settled_version,
             min_in_sync=self._min_in_sync,
             possible_loss=self._possible_loss,
         )

@@ -19,8 +19,8 @@ class ShardRow:
     in_sync: frozenset[Member] = frozenset()
     in_sync_version: int = 0
     settled_version: int = 0
-    """The version of the last set that a serving leader has made. Elections that came to nothing
-    raise `in_sync_version` and not this."""
+    """The version of the last set whose leader knew that the row had forgotten nothing. Elections
+    that came to nothing raise `in_sync_version` and not this."""
     lease_until_ms: int = 0
     handed_to: str | None = None
     """The node that may stand before the lease is over."""
@@ -119,8 +119,9 @@ class ChangeInSync:
     term: Term
     seen_version: int
     in_sync: frozenset[Member]
-    is_serving: bool
-    """Whether the leader has taken over: then every member of the set before has followed it."""
+    is_proven: bool
+    """Whether the leader knows by promises that the row had forgotten nothing when it was elected;
+    the set grows only then."""
 
     def apply(self, row: ShardRow, now_ms: int) -> ShardRow | None:
         """Granted to the leader that saw the newest set, and never below `min_in_sync`."""
@@ -130,7 +131,7 @@ class ChangeInSync:
         if not is_seen or (is_shrunk and len(self.in_sync) < row.min_in_sync):
             return None
         version = row.in_sync_version + 1
-        settled = version if self.is_serving else row.settled_version
+        settled = version if self.is_proven else row.settled_version
         return replace(row, in_sync=self.in_sync, in_sync_version=version, settled_version=settled)
 
 

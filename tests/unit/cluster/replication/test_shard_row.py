@@ -73,7 +73,7 @@ def test_only_the_leader_that_saw_the_newest_set_changes_it() -> None:
     assert (after.in_sync_version, after.settled_version) == (8, 8)
     assert change.apply(after, 0) is None, "it is not done twice"
     assert change.apply(replace(ROW, term=NEW), 0) is None
-    early = replace(change, is_serving=False).apply(ROW, 0)
+    early = replace(change, is_proven=False).apply(ROW, 0)
     assert early is not None
     assert early.settled_version == 7
 

@@ -1,0 +1,156 @@
+"""A leader alone: what it notes, settles and grows before it knows that the row forgot nothing."""
+
+from typing import Final
+
+from app.cluster.replication.confirmation import LogEnd
+from app.cluster.replication.events import Action, Appended, AppendTermStart, ChangeRow, Send
+from app.cluster.replication.leader import Leader, Phase
+from app.cluster.replication.messages import Ends, Hello, PromiseAnswer, Welcome
+from app.cluster.replication.replica_state import ReplicaState, Timing
+from app.cluster.replication.shard_row import ChangeInSync, RowChange, ShardRow, WriteBack
+from app.cluster.replication.terms import Member, Promise, Term, TermStart
+
+A, B, C = Member("A", 1), Member("B", 2), Member("C", 3)
+FORMER, TERM = Term(4, 40), Term(5, 50)
+WRITTEN: Final = 100
+TIMING: Final = Timing()
+
+
+def elected(min_in_sync: int = 2, in_sync: frozenset[Member] = frozenset({A, B})) -> Leader:
+    """A leads, by a row of version 9 whose last settled set has version 7. Nobody has promised."""
+    state = ReplicaState(
+        me=A,
+        timing=TIMING,
+        new_grant=lambda: 1,
+        peers=("B", "C"),
+        promise=Promise(FORMER, 7, frozenset({A, B, C})),
+        history=(TermStart(FORMER, 0),),
+        end=LogEnd(WRITTEN, WRITTEN),
+        high_watermark=0,
+    )
+    row = ShardRow(TERM, A, in_sync, 9, 7, min_in_sync=min_in_sync)
+    return Leader(state, TERM, row, 0)
+
+
+def taking_over(min_in_sync: int = 2) -> Leader:
+    """As `elected`, and nobody has promised in time."""
+    leader = elected(min_in_sync)
+    leader._state.now_ms = TIMING.fence_ms
+    leader.tick(0)
+    assert leader.phase is Phase.TAKING_OVER
+    return leader
+
+
+def taken(leader: Leader) -> list[Action]:
+    """The actions since the last call."""
+    state = leader._state
+    actions, state.actions = state.actions, []
+    return actions
+
+
+def changes(leader: Leader) -> list[RowChange]:
+    return [action.change for action in taken(leader) if isinstance(action, ChangeRow)]
+
+
+def noted(leader: Leader) -> int:
+    return leader._state.promise.in_sync_version
+
+
+def promise(member: Member) -> PromiseAnswer:
+    return PromiseAnswer(TERM, member, Promise(FORMER, 7, frozenset({A, B, C})), is_given=True)
+
+
+def greeting(member: Member, end: int = WRITTEN) -> Hello:
+    return Hello(1, member, Promise(TERM), (TermStart(FORMER, 0),), end)
+
+
+def row_that_forgot(leader: Leader) -> WriteBack:
+    """What the leader writes when it sees the row of before its election."""
+    taken(leader)
+    leader.row_seen(ShardRow(FORMER, B, frozenset({A, B, C}), 8, 7, min_in_sync=2))
+    (change,) = changes(leader)
+    assert isinstance(change, WriteBack)
+    return change
+
+
+def test_what_a_leader_without_proof_writes_back_is_not_settled() -> None:
+    """Seeds 3566 and 3658 of the forgetful days: a set with more behind it looked old then."""
+    written = row_that_forgot(taking_over())
+    assert (written.row.in_sync_version, written.row.settled_version) == (10, 7)
+    assert written.row.in_sync == {A, B}
+
+
+def test_what_a_leader_with_proof_writes_back_is_settled() -> None:
+    leader = taking_over()
+    leader.promise_answer(promise(C))
+    written = row_that_forgot(leader)
+    assert (written.row.in_sync_version, written.row.settled_version) == (10, 10)
+
+
+def test_a_leader_notes_the_set_of_the_row_when_enough_have_promised() -> None:
+    """An operator who restores the row takes the newest set that is noted anywhere."""
+    leader = taking_over()
+    assert noted(leader) == 7
+    leader.promise_answer(promise(C))
+    assert noted(leader) == 9
+
+
+def test_those_that_follow_note_what_the_leader_has_noted() -> None:
+    leader = taking_over()
+    taken(leader)
+    leader.hello("C", greeting(C))
+    (welcome,) = [each.message for each in taken(leader) if isinstance(each, Send)]
+    assert isinstance(welcome, Welcome)
+    assert (welcome.in_sync_version, welcome.in_sync) == (7, {A, B, C})
+
+
+def test_who_follows_has_promised() -> None:
+    leader = taking_over()
+    leader.hello("C", greeting(C))
+    assert noted(leader) == 7, "the greeting is of before the welcome, which may be lost"
+    leader.ends("C", Ends(1, TERM, WRITTEN, WRITTEN, 7))
+    assert noted(leader) == 9
+
+
+def test_where_one_replica_may_go_on_alone_it_notes_without_proof() -> None:
+    assert noted(taking_over(min_in_sync=1)) == 9
+
+
+def grown(leader: Leader, end: int = WRITTEN) -> list[ChangeInSync]:
+    """What is asked for when C follows and has everything."""
+    leader.hello("C", greeting(C, end))
+    taken(leader)
+    leader.ends("C", Ends(1, TERM, end, end, 7))
+    return [each for each in changes(leader) if isinstance(each, ChangeInSync)]
+
+
+def test_the_set_grows_when_the_row_is_proven() -> None:
+    leader = taking_over()
+    taken(leader)
+    assert grown(leader) == [ChangeInSync(TERM, 9, frozenset({A, B, C}), is_proven=True)]
+
+
+def alone() -> Leader:
+    """A leads alone, where one replica may; its log has the start of its term."""
+    leader = elected(min_in_sync=1, in_sync=frozenset({A}))
+    assert AppendTermStart(TERM) in taken(leader)
+    start = TermStart(TERM, WRITTEN)
+    leader._state.end = LogEnd(WRITTEN + 10, WRITTEN)
+    leader.appended(Appended(WRITTEN + 10, wants_sync=True, term_start=start))
+    return leader
+
+
+def test_the_set_does_not_grow_without_proof() -> None:
+    """Seed 2722: a set that was noted before looked forgotten to who was elected by the growth."""
+    leader = alone()
+    assert leader.phase is Phase.TAKING_OVER
+    assert grown(leader) == []
+
+
+def test_who_serves_has_proof() -> None:
+    leader = alone()
+    leader._state.end = LogEnd(WRITTEN + 10, WRITTEN + 10)
+    leader.log_ends()
+    assert leader.phase is Phase.SERVING
+    change = ChangeInSync(TERM, 9, frozenset({A, C}), is_proven=True)
+    assert grown(leader, WRITTEN + 10) == [change]

@@ -101,7 +101,8 @@ def test_those_that_follow_note_what_the_leader_has_noted() -> None:
     leader.hello("C", greeting(C))
     (welcome,) = [each.message for each in taken(leader) if isinstance(each, Send)]
     assert isinstance(welcome, Welcome)
-    assert (welcome.in_sync_version, welcome.in_sync) == (7, {A, B, C})
+    assert welcome.in_sync_version == 7
+    assert welcome.in_sync == {A, B, C}
 
 
 def test_who_follows_has_promised() -> None:

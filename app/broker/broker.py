@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Self
 
 from app.broker.config import BrokerConfig
 from app.broker.consume.ack_and_produce import AckAndProduce
+from app.broker.consume.news import News
 from app.broker.consume.receiver import Receiver
 from app.broker.consume.settler import Settler
 from app.broker.context import Context
@@ -167,6 +168,7 @@ class Broker:
         self.receiver = Receiver(
             context, long_polls, groups, self.consumptions, filters, signer, trace
         )
+        self.news = News(context, long_polls, groups)
         releases = self.receiver.releases
         self.streams = StreamRegistry(context, long_polls, self.puller, groups, self.receiver)
         self.settler = Settler(

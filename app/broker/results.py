@@ -108,6 +108,18 @@ class PullResult(NamedTuple):
     """The range that was asked for is read; nothing more can come into it."""
 
 
+class Takes(StrEnum):
+    """What of a receive is to be done, where it is of several shards and not all is this one's."""
+
+    WHAT_IS_THERE = "there"
+    ENOUGH = "enough"
+    """Nothing, when fewer than `min_messages` are ready."""
+    EARLIER = "earlier"
+    """What the same attempt was given before, and nothing else."""
+    NOTHING = "nothing"
+    """Only begin: the group has the topic, its filter, and what `force` ends."""
+
+
 class ReceiveRequest(Struct, frozen=True):
     """How much to lease, for how long, and how long to wait for it."""
 
@@ -127,6 +139,7 @@ class ReceiveRequest(Struct, frozen=True):
     """Lease although members of the group read the topic: they lose it."""
     replace_subscription: bool = False
     """Read with this filter although the group reads the topic with another one."""
+    takes: Takes = Takes.WHAT_IS_THERE
 
 
 class Delivery(Struct, eq=False, gc=False):

@@ -57,7 +57,11 @@ class Split(NamedTuple):
     """What is done with handles; empty: each list has its own, or it is a batch of messages."""
 
 
-Across = Together | InOrder | Split
+class InTurn(NamedTuple):
+    """Messages are leased from one shard at a time, and all are waited for."""
+
+
+Across = Together | InOrder | Split | InTurn
 
 
 class Place(NamedTuple):

@@ -4,6 +4,7 @@ A client that disconnects while it waits frees its waiter, and leases that could
 are given back at once.
 """
 
+import asyncio
 from typing import Final
 
 from msgspec import UNSET
@@ -13,6 +14,7 @@ from app.api.access.named_elsewhere import NamedElsewhere, attempt_of
 from app.api.bodies.plain_bodies import unpack_deliveries
 from app.api.bodies.unpacking import read_unpacked
 from app.api.dataplane.client_watch import ClientWatch
+from app.api.dataplane.receive_parts import part_asked, seen_header, tell_news
 from app.api.formats import media
 from app.api.formats.decoding import receive_decoder
 from app.api.formats.prefer_header import wait_of
@@ -59,13 +61,16 @@ class Receiving:
         if body:
             media.require_json(exchange.headers.get(b"content-type"))
             asked = receive_decoder.decode(body)
+        part = part_asked(exchange)
+        if part.is_news:
+            await tell_news(exchange, self._broker, topic, group, part)
+            return
         raw = query.choice("format", ("json", "raw")) == "raw"
         force_base64 = query.choice("body", ("auto", "base64")) == "base64"
-        wait_s = query.wait_s(limits.wait_seconds_max)
-        if asked.wait is not None:
-            wait_s = agreed("wait", wait_s_of(asked.wait, limits.wait_seconds_max), wait_s)
-        wait_s, headers = wait_of(exchange, wait_s, limits.wait_seconds_max)
+        wait_s, headers = wait_asked(exchange, asked, query, limits.wait_seconds_max)
         request = self._request_of(asked, query, wait_s, client_id_of(exchange), raw=raw)
+        if part.takes is not None:
+            request = replace(request, wait_s=0.0, takes=part.takes)
         self._named.client(exchange, group, request.client_id)
         self._named.force(
             *(exchange, group), is_forced=request.force, replaces=request.replace_subscription
@@ -73,6 +78,7 @@ class Receiving:
         if request.attempt_id is not None and exchange.caller.name is not None:
             self._broker.receiver.check(request)  # before its attempt id is another
             request = replace(request, attempt_id=attempt_of(exchange, request.attempt_id))
+        state = "" if part.takes is None else self._broker.news.state(topic, group)
         with ClientWatch(exchange.receive, exchange) as client:
             result = await self._broker.receiver.receive(
                 topic, group, request, gone=client.gone, watch=client.watch
@@ -80,13 +86,16 @@ class Receiving:
         figures = self._broker.statistics.group(group, topic)
         if request.wait_s > 0:
             headers += near_quota_headers(self._broker.long_polls.quota)
+        if part.takes is not None:
+            headers.append(seen_header(state, result))
         try:
             await unpack_deliveries(result.deliveries)
             if raw:
                 body_bytes = await self._answer_raw(exchange, result, headers)
             else:
                 body_bytes = await self._answer(exchange, request, result, headers, force_base64)
-        except (ClientGone, NotAcceptable):  # it left meanwhile, or could not read the answer
+        except (ClientGone, NotAcceptable, asyncio.CancelledError):
+            # It left meanwhile, or could not read the answer.
             self._broker.receiver.give_back(result.deliveries)
             raise
         self._traffic.sent_out(len(result.deliveries), body_bytes)
@@ -191,6 +200,16 @@ class Receiving:
             force=query.flag("force"),
             replace_subscription=query.flag("replace_subscription"),
         )
+
+
+def wait_asked(
+    exchange: RequestContext, asked: ReceiveBody, query: Query, wait_seconds_max: int
+) -> tuple[float, Headers]:
+    """Seconds to wait, by the query, the body or a preference, and what the answer says of it."""
+    wait_s = query.wait_s(wait_seconds_max)
+    if asked.wait is not None:
+        wait_s = agreed("wait", wait_s_of(asked.wait, wait_seconds_max), wait_s)
+    return wait_of(exchange, wait_s, wait_seconds_max)
 
 
 def invisible_ms_of(text: str | None, ms: int | None, query: Query) -> int | None:

@@ -517,6 +517,9 @@ class ReceiveAnswer(Struct, frozen=True):
     paused: bool | UnsetType = UNSET
     effects: list[ConsumptionEffect] | UnsetType = UNSET
     """With `force`: what it has ended because members of the group read the topic."""
+    partial: Annotated[
+        list[str] | UnsetType, Meta(description="shards that could not be asked; left out: none")
+    ] = UNSET
 
 
 class SettleResult(Struct, frozen=True):

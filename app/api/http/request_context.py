@@ -61,6 +61,8 @@ OUR_EXTENSIONS_UNDER_TLS: Final[dict[str, dict[object, object]]] = {WHOLE_ANSWER
 """Of an encrypted connection: what goes from files past the transport would go in clear."""
 CERTIFICATE: Final = "curlew.certificate"
 """Among the extensions of a scope, what the client has shown in its handshake: a `Certificate`."""
+ASKED: Final = "curlew.asked"
+"""In a scope, what of the operation another node asks of this one, where it is not all."""
 WHOLE_BODY: Final = "curlew.whole_body"
 """In the scope, a body that came with its head. After it is taken out, `receive` gives none."""
 BODY_IN_PLACE: Final = "curlew.body_in_place"

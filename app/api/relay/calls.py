@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from app.api.http.request_context import (
+    ASKED,
     REQUEST_ID,
     WHOLE_BODY,
     AsgiApp,
@@ -42,6 +43,8 @@ class CallRequest(NamedTuple):
     headers: Headers
     """Without lengths."""
     body: bytes = b""
+    asks: str = ""
+    """What of the operation is asked for, where it is not all; see `Envelope`."""
 
 
 class CallAnswer(NamedTuple):
@@ -98,6 +101,7 @@ async def call_own(
             (REQUEST_ID, exchange.request_id),
         ],
         RELAYED: envelope,
+        ASKED: envelope.asks,
         WHOLE_BODY: request.body,
     }
     events: list[Event] = []

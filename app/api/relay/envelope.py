@@ -15,6 +15,7 @@ _CLIENT: Final = b"curlew-client"
 _PRINCIPAL: Final = b"curlew-principal"
 _ROLES: Final = b"curlew-roles"
 _ENDS: Final = b"curlew-ends"
+_ASKS: Final = b"curlew-asks"
 
 
 class Envelope(NamedTuple):
@@ -29,6 +30,8 @@ class Envelope(NamedTuple):
     """Of a token; None: those of the principal."""
     ends_ms: int | None
     """When what the caller showed ends."""
+    asks: str = ""
+    """What of the operation is asked for, where it is not all (`api.dataplane.receive_parts`)."""
 
     def headers(self) -> Headers:
         """As they travel."""
@@ -41,6 +44,8 @@ class Envelope(NamedTuple):
             found.append((_ROLES, ",".join(map(quote, self.roles)).encode()))
         if self.ends_ms is not None:
             found.append((_ENDS, b"%d" % self.ends_ms))
+        if self.asks:
+            found.append((_ASKS, self.asks.encode()))
         return found
 
 
@@ -75,4 +80,5 @@ def opened(scope: Scope) -> Envelope:
         None if principal is None else unquote(principal),
         None if roles is None else tuple(map(unquote, filter(None, roles.split(",")))),
         int(inside[_ENDS]) if _ENDS in inside else None,
+        inside.get(_ASKS, ""),
     )

@@ -13,7 +13,17 @@ from urllib.parse import parse_qsl, urlencode
 import msgspec
 
 from app.api.aims import merges
-from app.api.aims.across import PARTIAL, Document, InOrder, Place, Split, Together, read, written
+from app.api.aims.across import (
+    PARTIAL,
+    Document,
+    InOrder,
+    InTurn,
+    Place,
+    Split,
+    Together,
+    read,
+    written,
+)
 from app.api.formats import media
 from app.api.http.parameters import wait_s_of
 from app.api.http.request_context import NOT_KEPT, Headers, RequestContext
@@ -21,6 +31,7 @@ from app.api.naming.request_namespace import stored
 from app.api.operations.operation import Operation
 from app.api.relay.calls import STAYS, CallAnswer, CallRequest, part_of, query_of
 from app.api.relay.fan_out import PART_SECONDS, Outcome, ask, ask_each, wait_for_any
+from app.api.relay.receives import ReceivesInTurn
 from app.api.relay.relay import Relay
 from app.api.relay.split import split
 from app.domain.errors import CurlewError, ShardUnavailable
@@ -38,6 +49,7 @@ class OverShards:
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
+        self._in_turn = ReceivesInTurn(relay)
 
     async def answered(
         self, exchange: RequestContext, operation: Operation, names: tuple[str, ...]
@@ -48,6 +60,8 @@ class OverShards:
             return False
         if isinstance(across, Split):
             return await split(self._relay, exchange, operation, names)
+        if isinstance(across, InTurn):
+            return await self._in_turn.answered(exchange, names)
         if isinstance(across, Together):
             await self._together(exchange, across)
         else:

@@ -280,8 +280,8 @@ class Relay:
         versions = self._metadata.snapshot.version, self._policy_version()
         return of_caller(exchange.caller, versions, exchange.scope)
 
-    def _envelope_headers(self, exchange: RequestContext) -> Headers:
-        headers = self._envelope_of(exchange).headers()
+    def _envelope_headers(self, exchange: RequestContext, asks: str = "") -> Headers:
+        headers = self._envelope_of(exchange)._replace(asks=asks).headers()
         headers.append((REQUEST_ID, exchange.request_id))
         return headers
 
@@ -294,14 +294,15 @@ class Relay:
         caller. Raises `ShardUnavailable` when nothing was done there, and `RelayInterrupted` when
         that is not known; with `sends` they have an outcome."""
         if shard == self._metadata.shard and self._own is not None:
-            return await call_own(self._own, exchange, request, self._envelope_of(exchange))
+            envelope = self._envelope_of(exchange)._replace(asks=request.asks)
+            return await call_own(self._own, exchange, request, envelope)
         connection, url = await self._reach(exchange, shard)
         self.relayed_count += 1
         connection.is_to_head = request.method == "HEAD"
         try:
             lines = [b"%b %b HTTP/1.1" % (request.method.encode(), request.target)]
             lines += [b"%b: %b" % each for each in request.headers]
-            lines += [b"%b: %b" % each for each in self._envelope_headers(exchange)]
+            lines += [b"%b: %b" % each for each in self._envelope_headers(exchange, request.asks)]
             lines += [b"host: cluster", b"content-length: %d" % len(request.body)]
             connection.write(b"\r\n".join(lines) + b"\r\n\r\n" + request.body)
             await connection.head()

@@ -17,7 +17,7 @@ from typing_extensions import override
 from uvicorn.server import ServerState
 
 from app.api.aims.places import Metadata
-from app.api.http.request_context import AsgiApp, Receive, Scope, Send
+from app.api.http.request_context import ASKED, AsgiApp, Receive, Scope, Send
 from app.api.relay.envelope import RELAYED, opened
 from app.api.relay.handshake import LINE_BYTES_MAX, SECONDS, Answering, Refused
 from app.api.server.connections import Connections
@@ -49,6 +49,7 @@ class ClusterApp:
             await send({"type": "http.response.body", "body": b"a request of no node\n"})
             return
         scope[RELAYED] = envelope
+        scope[ASKED] = envelope.asks
         if envelope.client is not None:
             scope["client"] = envelope.client
         try:

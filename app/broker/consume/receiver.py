@@ -29,7 +29,7 @@ from app.broker.leasing.subscriptions import Held, Replay, Subscription
 from app.broker.ports import Group, Topic
 from app.broker.read.long_polls import LongPolls, Watch
 from app.broker.read.puller import check_wait
-from app.broker.results import Delivery, ReceiveRequest, ReceiveResult
+from app.broker.results import Delivery, ReceiveRequest, ReceiveResult, Takes
 from app.broker.topic_lookup import readable_topic, unreadable
 from app.broker.tracing.message_trace import MessageTrace
 from app.domain.consumers.consumption import ConsumptionEffect
@@ -84,11 +84,34 @@ class Receiver:
         self._check_open()
         view = readable_topic(self._metadata, topic)
         self.check(request)
+        if request.takes is Takes.EARLIER:
+            return await self._earlier(topic, group, request, gone)
         settings = await self._groups.find_or_create_group(group)
         subscription, effects = await self.begin(settings, view, force=request.force)
         request = self._with_filter(settings, view, request)
+        if not self._may_take(subscription, request):
+            return ReceiveResult([], self.backlog(subscription), effects=effects)
         result = await self._receive(subscription, settings, request, gone, watch)
         return result._replace(effects=effects) if effects else result
+
+    async def _earlier(
+        self, topic: str, group: str, request: ReceiveRequest, gone: Callable[[], bool]
+    ) -> ReceiveResult:
+        subscription = self._groups.find(group, topic)
+        settings = self._metadata.snapshot.groups.get(group)
+        if subscription is None or settings is None:
+            return ReceiveResult([], 0)
+        fetch = Fetch(
+            *(subscription, None, ColdReads(self._readers)),
+            *(settings.max_attempts, request.client_id),
+        )
+        await self._replay(fetch, request.attempt_id)
+        return self._finish(fetch, None, gone)
+
+    def _may_take(self, subscription: Subscription, request: ReceiveRequest) -> bool:
+        if request.takes is Takes.ENOUGH:
+            return self._has_enough(subscription, request)
+        return request.takes is not Takes.NOTHING
 
     def agree_on_filter(
         self,
@@ -170,6 +193,7 @@ class Receiver:
                     await asyncio.sleep(0)
                     continue
                 is_waiting = False
+                subscription.line.ring_count += 1  # who waits elsewhere comes to go on from here
             if not is_waiting:
                 result = self._finish(fetch, request.attempt_id, gone)
                 return result._replace(is_paused=True) if group.paused else result

@@ -41,7 +41,7 @@ class Bell(Protocol):
 class WaitQueue:
     """Parked receives of one group on one topic, in order of arrival."""
 
-    __slots__ = ("count_ready", "patient", "topics", "waiting")
+    __slots__ = ("count_ready", "patient", "ring_count", "topics", "waiting")
 
     def __init__(self, topics: tuple[str, ...]) -> None:
         self.topics = topics
@@ -51,6 +51,8 @@ class WaitQueue:
         """Receives that want several messages, and how many."""
         self.count_ready: Callable[[], int] = _none
         """Messages that could be taken now; asked only while a patient receive waits."""
+        self.ring_count = 0
+        """Wakings, also those that woke nobody; arrivals count only while anybody waits."""
 
     @property
     def is_empty(self) -> bool:
@@ -78,6 +80,7 @@ class WaitQueue:
         A patient one is woken only when so many are ready; one that finds less after all, since
         others were quicker, parks again and wakes nobody. So none wake each other for ever.
         """
+        self.ring_count += 1
         waiting = self.waiting
         while waiting:
             waiter = waiting.popleft()
@@ -95,6 +98,7 @@ class WaitQueue:
 
     def wake_everybody(self) -> None:
         """Let all look again: it is not about how many messages there are."""
+        self.ring_count += 1
         for waiter in (*self.waiting, *self.patient):
             _wake(waiter)
         self.waiting.clear()

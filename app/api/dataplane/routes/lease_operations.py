@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from app.api.aims.across import InTurn
 from app.api.dataplane.polling.poll_requests import POLL_PARAMETERS
 from app.api.dataplane.polling.shapes import PollAnswer, PollBody
 from app.api.dataplane.receiving import RECEIVE_PARAMETERS
@@ -30,6 +31,13 @@ _LEASE: Final[Json] = {
     "MQ-Invisible-Until-Ms": {"schema": INTEGER},
 }
 
+_PARTIAL: Final[Json] = {
+    "MQ-Partial": {
+        "schema": TEXT,
+        "description": "format=raw: shards that could not be asked, as a list in JSON",
+    }
+}
+
 RECEIVE_MESSAGES: Final = Operation(
     operation_id="receive_messages",
     route=f"POST {GROUP_PATH}/messages:receive",
@@ -56,12 +64,13 @@ RECEIVE_MESSAGES: Final = Operation(
         200: Answer(
             "Messages, or none; with format=raw the body of one message",
             {media.JSON: wire.ReceiveAnswer, media.OCTETS: BINARY},
-            {**RAW_MESSAGE_HEADERS, **_LEASE, **APPLIED, **QUOTA_HEADERS},
+            {**RAW_MESSAGE_HEADERS, **_LEASE, **_PARTIAL, **APPLIED, **QUOTA_HEADERS},
         ),
-        204: Answer("No message (format=raw)", headers={**APPLIED, **QUOTA_HEADERS}),
+        204: Answer("No message (format=raw)", headers={**_PARTIAL, **APPLIED, **QUOTA_HEADERS}),
     },
     problems=(404, 406, 409, 429),
     reads=True,
+    across=InTurn(),
 )
 
 STREAM_GROUP: Final = Operation(

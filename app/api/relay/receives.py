@@ -1,0 +1,362 @@
+"""Receives over several shards: from one shard at a time, in turn, and waiting for all of them.
+
+The node that was asked looks at each shard of the topic without waiting, beginning behind the one
+that gave last, until one gives something: that is the answer. When none does it waits for all at
+once (`shared_waits`), and is leased nothing meanwhile. What was leased for a client that has left
+is released. A shard that cannot be asked stops nothing and is named in `partial`. Event loop only.
+"""
+
+import asyncio
+from http import HTTPStatus
+from typing import Final, NamedTuple, cast
+
+import msgspec
+
+from app.api.aims.across import PARTIAL, Document
+from app.api.dataplane.client_watch import ClientWatch
+from app.api.dataplane.receive_parts import SEEN, Seen, seen_in
+from app.api.dataplane.receiving import RECEIVE_PARAMETERS, wait_asked
+from app.api.formats import media
+from app.api.formats.decoding import receive_decoder
+from app.api.formats.wire import ReceiveBody
+from app.api.http.parameters import Query, agreed
+from app.api.http.request_context import Headers, RequestContext
+from app.api.relay.calls import STAYS, CallAnswer, CallRequest, part_of, path_of, query_of
+from app.api.relay.fan_out import Outcome, ask, ask_each
+from app.api.relay.relay import Relay
+from app.api.relay.shared_waits import Key, SharedWaits, Waiter
+from app.broker.results import Takes
+from app.domain.errors import CurlewError, ShardUnavailable
+
+_TURNS_MAX: Final = 65_536
+"""Groups of topics whose turn is remembered; when there are more, turns begin anew."""
+_SLOW_SECONDS: Final = 1.0
+"""A shard that needs longer to tell nothing holds up the others."""
+_PASSED_BY_SECONDS: Final = 5.0
+"""For how long a shard is not looked at that held up others."""
+_HANDLE: Final = b"mq-receipt-handle"
+
+Raws = dict[str, msgspec.Raw]
+_encode: Final = msgspec.json.encode
+_members: Final = msgspec.json.Decoder(Raws).decode
+
+
+class _Message(msgspec.Struct):
+    receipt_handle: str
+
+
+class _Messages(msgspec.Struct):
+    messages: list[_Message]
+
+
+_messages: Final = msgspec.json.Decoder(_Messages).decode
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What of a receive matters to who asks several shards."""
+
+    wait_s: float
+    is_counting: bool
+    """It wants several messages, or waits on."""
+    is_repeatable: bool
+    changes: bool
+    """It may end what others of the group do."""
+    kind: tuple[object, ...]
+    """Receives of one kind are given the same."""
+
+
+class ReceivesInTurn:
+    """One per node."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+        self._waits = SharedWaits(
+            relay, lambda: relay.places.metadata.shard, relay.limits.waiters_max
+        )
+        self._gave_last: dict[Key, str] = {}
+        self._slow: dict[str, tuple[float, str]] = {}
+        self._releasing: set[asyncio.Task[Outcome]] = set()
+
+    async def answered(self, exchange: RequestContext, names: tuple[str, ...]) -> bool:
+        """Answer a receive of several shards; False: it is of this one, or not understood."""
+        shards = self._shards_of(names[0])
+        if len(shards) < 2:
+            return False
+        body = await self._relay.body_of(exchange)
+        try:
+            asked = _asked(exchange, body, self._relay.limits.wait_seconds_max)
+        except CurlewError:
+            return False  # the handler says what is wrong
+        last = self._gave_last.get(names, "")
+        order = [shard for shard in shards if shard > last]
+        order += [shard for shard in shards if shard <= last]
+        request = part_of(exchange, query_of(exchange), body)
+        shared = _Shared(self._relay, self._waits, self._slow)
+        receive = _Receive(shared, exchange, names, asked, request, order)
+        try:
+            with ClientWatch(exchange.receive, exchange) as client:
+                await receive.find(client)
+            await receive.answer()
+        except BaseException:
+            self._release(exchange, receive)
+            raise
+        if receive.gives is not None:
+            if len(self._gave_last) >= _TURNS_MAX:
+                self._gave_last.clear()
+            self._gave_last[names] = receive.gives[0]
+        return True
+
+    def _shards_of(self, name: str) -> list[str]:
+        """That of this node, which says when it stops, and those that have queues of the topic."""
+        places = self._relay.places
+        topic = places.topic(name)
+        own = places.metadata.shard
+        if topic is None:
+            return [own]
+        # A queue in no shard is of nobody: its own operations say so.
+        found = {topic.shard_of(queue_id) for queue_id in range(topic.queues)} - {None, ""}
+        return sorted({own, *cast("set[str]", found)})
+
+    def _release(self, exchange: RequestContext, receive: "_Receive") -> None:
+        """Let others have what nobody gets, with no attempt counted."""
+        if receive.gives is None:
+            return
+        shard, answer = receive.gives
+        body = _encode({"releases": _handles_in(answer)})
+        folder, _, _ = path_of(exchange).rpartition(b"/")
+        target = folder + b"/messages:settle"
+        if exchange.namespace:
+            target += b"?namespace=" + exchange.namespace.encode("ascii")
+        request = CallRequest("POST", target, [media.JSON_HEADER], body)
+        task = asyncio.ensure_future(ask(self._relay, exchange, shard, request))
+        self._releasing.add(task)
+        task.add_done_callback(self._releasing.discard)
+
+
+class _Shared(NamedTuple):
+    """What all receives of a node share."""
+
+    relay: Relay
+    waits: SharedWaits
+    slow: dict[str, tuple[float, str]]
+    """Shards that held up others: until when they are passed by, and why."""
+
+
+class _Receive:
+    """One request."""
+
+    def __init__(
+        self,
+        shared: "_Shared",
+        exchange: RequestContext,
+        key: Key,
+        asked: Asked,
+        request: CallRequest,
+        order: list[str],
+    ) -> None:
+        self._relay, self._waits, self._slow = shared
+        self._exchange = exchange
+        self._key = key
+        self._asked = asked
+        self._request = request
+        self._order = order
+        self._states: dict[str, str] = {}
+        self._missing: dict[str, str] = {}
+        self._effects: list[object] = []
+        self._empty: dict[str, CallAnswer] = {}
+        """Answers without messages."""
+        self._problem: CallAnswer | None = None
+        """Of a shard that could not do it; others may."""
+        self._refusal: CallAnswer | None = None
+        """It is so in all shards."""
+        self.gives: tuple[str, CallAnswer] | None = None
+        """The shard that gives messages, and its answer with them."""
+
+    @property
+    def _is_settled(self) -> bool:
+        return self.gives is not None or self._refusal is not None
+
+    async def find(self, client: ClientWatch) -> None:
+        """Look, and wait, until there is something to answer."""
+        asked = self._asked
+        if asked.is_repeatable:
+            await self._ask_all(Takes.EARLIER)
+        if asked.changes and not self._is_settled:
+            await self._ask_all(Takes.NOTHING)
+        if self._is_settled:
+            return
+        deadline_s = asyncio.get_running_loop().time() + asked.wait_s
+        is_counting = asked.is_counting and asked.wait_s > 0
+        takes = Takes.ENOUGH if is_counting else Takes.WHAT_IS_THERE
+        await self._look_at_each(takes)
+        if not self._may_go_on(client) or asked.wait_s <= 0 or not self._empty:
+            return
+        await self._wait(client, takes, deadline_s)
+        if is_counting and self._may_go_on(client):
+            await self._look_at_each(Takes.WHAT_IS_THERE)
+
+    def _may_go_on(self, client: ClientWatch) -> bool:
+        return not self._is_settled and not client.gone()
+
+    async def _look_at_each(self, takes: Takes) -> None:
+        # Who is known not to answer is asked last.
+        order = sorted(self._order, key=lambda shard: not self._relay.is_up(shard))
+        for shard in order:
+            if self._is_passed_by(shard):
+                continue
+            await self._look(shard, takes)
+            if self._is_settled:
+                return
+
+    def _is_passed_by(self, shard: str) -> bool:
+        until_s, why = self._slow.get(shard, (0.0, ""))
+        if until_s <= asyncio.get_running_loop().time():
+            return False
+        self._missing[shard], self._states[shard] = why, ""
+        return True
+
+    async def _ask_all(self, takes: Takes) -> None:
+        request = self._request._replace(asks=takes.value)
+        requests = dict.fromkeys(self._order, request)
+        found = await ask_each(self._relay, self._exchange, requests)
+        for shard, outcome in found.items():
+            seen = self._take(shard, outcome)
+            if takes is Takes.NOTHING and seen is not None:
+                document = msgspec.json.decode(cast("CallAnswer", outcome).body or b"{}")
+                self._effects += document.get("effects", [])
+
+    async def _look(self, shard: str, takes: Takes) -> Seen | None:
+        request = self._request._replace(asks=takes.value)
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        outcome = await ask(self._relay, self._exchange, shard, request)
+        if isinstance(outcome, CurlewError) and loop.time() - began_s > _SLOW_SECONDS:
+            self._slow[shard] = loop.time() + _PASSED_BY_SECONDS, outcome.detail
+        seen = self._take(shard, outcome)
+        self._states[shard] = "" if seen is None else seen.state
+        return seen
+
+    def _take(self, shard: str, outcome: Outcome) -> Seen | None:
+        """Note what a shard answered; what it has seen, when it could look."""
+        if isinstance(outcome, CurlewError):
+            self._missing[shard] = outcome.detail
+            return None
+        if outcome.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            self._missing[shard] = f"it answers {outcome.status}"
+            self._problem = self._problem or outcome
+            return None
+        seen = seen_in(outcome.headers)
+        if seen is None:
+            self._refusal = self._refusal or outcome
+            return None
+        self._missing.pop(shard, None)
+        if seen.given:
+            self.gives = self.gives or (shard, outcome)
+        else:
+            self._empty[shard] = outcome
+        return seen
+
+    async def _wait(self, client: ClientWatch, takes: Takes, deadline_s: float) -> None:
+        waiter = Waiter(self._exchange, self._request, self._asked.kind, self._states)
+        self._waits.join(self._key, waiter)
+        try:
+            client.watch(waiter.end)
+            while (turn := await waiter.wait(deadline_s)) is not None:
+                if client.gone():
+                    return
+                turn.end(await self._look(turn.shard, takes))
+                if self._is_settled:
+                    return
+                self._waits.look_on(self._key, self._states)
+        finally:
+            self._waits.leave(self._key, waiter)
+
+    # --- the answer
+
+    async def answer(self) -> None:
+        """Send what was found."""
+        exchange = self._exchange
+        if self._refusal is not None and self.gives is None:
+            await _pass_on(exchange, self._refusal)
+            return
+        if self.gives is not None:
+            await self._give(self.gives[1])
+            return
+        if self._empty:
+            await self._answer_empty()
+            return
+        if self._problem is not None:
+            await _pass_on(exchange, self._problem)
+            return
+        raise ShardUnavailable(
+            f"no shard answers: {'; '.join(self._missing.values())}",
+            hint="ask again in a moment",
+            fields={"shard": ",".join(self._missing)},
+        )
+
+    async def _give(self, answer: CallAnswer) -> None:
+        headers, body = self._headers_of(answer), answer.body
+        if _HANDLE not in dict(headers) and (self._missing or self._effects):
+            members: dict[str, object] = dict(_members(body))
+            body = _encode(self._with_rest(members)) + b"\n"
+        self._exchange.is_decided = True  # where the parts were, by the same policies
+        await self._exchange.answer_or_tell(answer.status, headers, body)
+
+    async def _answer_empty(self) -> None:
+        exchange = self._exchange
+        exchange.is_decided = True
+        first = next(iter(self._empty.values()))
+        headers = self._headers_of(first)
+        if first.status == HTTPStatus.NO_CONTENT:
+            await exchange.answer_empty(first.status, headers)
+            return
+        parts = [cast("Document", msgspec.json.decode(each.body)) for each in self._empty.values()]
+        backlog = sum(cast("int", part["backlog"]) for part in parts)
+        merged: Document = {**parts[0], "backlog": backlog}
+        if any(part.get("paused") for part in parts):
+            merged["paused"] = True
+        await exchange.answer(first.status, headers, _encode(self._with_rest(merged)) + b"\n")
+
+    def _with_rest(self, members: Document) -> Document:
+        if self._effects:
+            members["effects"] = self._effects
+        if self._missing:
+            members[PARTIAL] = sorted(self._missing)
+        return members
+
+    def _headers_of(self, answer: CallAnswer) -> Headers:
+        headers = [each for each in answer.headers if each[0] not in STAYS and each[0] != SEEN]
+        is_raw = answer.status == HTTPStatus.NO_CONTENT or _HANDLE in dict(headers)
+        if is_raw and self._missing:
+            headers.append((b"mq-partial", _encode(sorted(self._missing))))
+        return headers
+
+
+async def _pass_on(exchange: RequestContext, answer: CallAnswer) -> None:
+    headers = [each for each in answer.headers if each[0] not in STAYS]
+    await exchange.answer(answer.status, headers, answer.body)
+
+
+def _asked(exchange: RequestContext, body: bytes, wait_seconds_max: int) -> Asked:
+    """Raises for what the handler refuses."""
+    query = Query(exchange.query, RECEIVE_PARAMETERS)
+    asked = receive_decoder.decode(body) if body else ReceiveBody()
+    wait_s, _ = wait_asked(exchange, asked, query, wait_seconds_max)
+    min_messages = agreed("min_messages", asked.min_messages, query.integer("min_messages", low=1))
+    wanted = agreed("filter", asked.filter, query.text("filter"))
+    client_id = asked.client_id or query.text("client_id") or exchange.headers.get(b"mq-client-id")
+    is_repeatable = (asked.attempt_id or query.text("attempt_id")) is not None
+    return Asked(
+        wait_s,
+        (min_messages or 1) > 1,
+        is_repeatable,
+        query.flag("force") or query.flag("replace_subscription"),
+        (wanted, client_id, min_messages),
+    )
+
+
+def _handles_in(answer: CallAnswer) -> list[str]:
+    handle = answer.header(_HANDLE)
+    if handle is not None:
+        return [handle.decode("ascii")]
+    return [each.receipt_handle for each in _messages(answer.body).messages]

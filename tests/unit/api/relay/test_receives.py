@@ -1,0 +1,122 @@
+"""What a receive of several shards does when its client leaves, and when a shard holds it up."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from app.api.aims.across import InTurn
+from app.api.dataplane.receive_parts import SEEN
+from app.api.http.memory_budget import MemoryBudget
+from app.api.http.request_context import WHOLE_ANSWER, ClientGone, Event, RequestContext
+from app.api.operations.operation import Operation
+from app.api.relay import receives
+from app.api.relay.calls import CallAnswer, CallRequest
+from app.api.relay.over_shards import OverShards
+from app.api.relay.relay import Relay
+from app.domain.errors import ShardUnavailable
+from app.domain.limits import Limits
+from tests.support.nodes.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+PATH = "/v1/topics/orders/groups/billing/messages:receive"
+
+
+class Shards:
+    """A relay to three shards, which answer with what they have; None: they cannot be asked."""
+
+    def __init__(self, **messages: list[str] | None) -> None:
+        self.limits = Limits()
+        self.messages = messages
+        self.asked: list[tuple[str, CallRequest]] = []
+        names = sorted(messages)
+        topic = SimpleNamespace(queues=len(names), shard_of=lambda at: names[at])
+        self.places = SimpleNamespace(
+            topic=lambda _: topic, metadata=SimpleNamespace(shard=names[0])
+        )
+
+    def spans(self, _exchange: RequestContext) -> bool:
+        return True
+
+    def is_up(self, _shard: str) -> bool:
+        return True
+
+    async def body_of(self, _exchange: RequestContext) -> bytes:
+        return b""
+
+    async def call(
+        self, _exchange: RequestContext, shard: str, request: CallRequest, *, sends: bool = False
+    ) -> CallAnswer:
+        assert not sends
+        self.asked.append((shard, request))
+        found = self.messages[shard]
+        if found is None:
+            raise ShardUnavailable("it sleeps")
+        document = {"messages": [{"receipt_handle": each} for each in found], "backlog": 0}
+        seen = (SEEN, b"1.2.3 0 %d" % len(found))
+        return CallAnswer(200, [seen], msgspec.json.encode(document))
+
+
+async def answered(over: OverShards, query: bytes = b"", *, is_gone: bool = False) -> Any:
+    events: list[Event] = []
+
+    async def send(event: Event) -> None:
+        if is_gone:
+            raise ClientGone
+        events.append(event)
+
+    async def receive() -> Event:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    scope = {
+        "method": "POST",
+        "path": PATH,
+        "query_string": query,
+        "headers": [],
+        "extensions": {WHOLE_ANSWER: {}},
+    }
+    exchange = RequestContext(scope, receive, send, b"id", MemoryBudget(Limits()))
+    exchange.namespace = "shop"
+    operation = cast("Operation", SimpleNamespace(across=InTurn()))
+    assert await over.answered(exchange, operation, ("shop%orders", "shop%billing"))
+    return msgspec.json.decode(events[0]["body"])
+
+
+async def test_what_a_client_that_left_was_given_is_released() -> None:
+    shards = Shards(a=[], b=["h1", "h2"])
+    with pytest.raises(ClientGone):
+        await answered(OverShards(cast("Relay", shards)), is_gone=True)
+    await until(lambda: len(shards.asked) == 3)
+    shard, request = shards.asked[-1]
+    path = PATH.replace(":receive", ":settle").encode()
+    assert (shard, request.method, request.target) == ("b", "POST", path + b"?namespace=shop")
+    assert msgspec.json.decode(request.body) == {"releases": ["h1", "h2"]}
+
+
+async def test_a_shard_that_holds_up_the_others_is_passed_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(receives, "_SLOW_SECONDS", -1)
+    shards = Shards(a=[], b=None, c=[])
+    over = OverShards(cast("Relay", shards))
+    for _ in range(2):
+        found = await answered(over)
+        assert found == {"messages": [], "backlog": 0, "partial": ["b"]}
+    assert [shard for shard, _ in shards.asked] == ["a", "b", "c", "a", "c"]
+
+
+async def test_messages_come_with_the_shards_that_could_not_be_asked() -> None:
+    shards = Shards(a=None, b=["h1"])
+    found = await answered(OverShards(cast("Relay", shards)))
+    assert found["messages"] == [{"receipt_handle": "h1"}]
+    assert found["partial"] == ["a"]
+
+
+async def test_when_no_shard_can_be_asked_nobody_waits() -> None:
+    shards = Shards(a=None, b=None)
+    with pytest.raises(ShardUnavailable, match="no shard answers"):
+        await answered(OverShards(cast("Relay", shards)), b"wait=20")

@@ -250,7 +250,7 @@ class Gateway:
 
     def _release(self, exchange: RequestContext) -> None:
         """Give back what the request held while it was at work."""
-        self._pressure.release(exchange.held_bytes)
+        exchange.let_go()
         if exchange.admission is not None:
             exchange.admission.end()
 

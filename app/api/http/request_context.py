@@ -275,6 +275,11 @@ class RequestContext(Standing):
         self.pressure.hold(size)
         self.held_bytes += size
 
+    def let_go(self) -> None:
+        """Give back what `hold` has counted: the request is over, or what went on after it."""
+        self.pressure.release(self.held_bytes)
+        self.held_bytes = 0
+
     async def mute(self, seconds: float) -> None:
         """Let the server read nothing more of this connection for so long after the answer."""
         if seconds > 0 and MUTE in (self.scope.get("extensions") or ()):

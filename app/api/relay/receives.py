@@ -131,6 +131,7 @@ class ReceivesInTurn:
         task = asyncio.ensure_future(ask(self._relay, exchange, shard, request))
         self._releasing.add(task)
         task.add_done_callback(self._releasing.discard)
+        task.add_done_callback(lambda _: exchange.let_go())
 
 
 class _Shared(NamedTuple):

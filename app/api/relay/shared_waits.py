@@ -237,6 +237,8 @@ class _Line:
             request = waiter.request._replace(asks=news_asked(known, NEWS_SECONDS))
             seconds = NEWS_SECONDS + PART_SECONDS
             answer = await ask(self._calls, waiter.exchange, self._shard, request, seconds=seconds)
+            if waiter not in self._waiters:
+                waiter.exchange.let_go()
             seen = None if isinstance(answer, CurlewError) else seen_in(answer.headers)
             is_again = seen is None or (seen.state == CLOSED and not self._is_own)
             if seen is not None and not is_again and seen.state != known:

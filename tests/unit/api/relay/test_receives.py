@@ -32,6 +32,7 @@ class Shards:
         self.limits = Limits()
         self.messages = messages
         self.asked: list[tuple[str, CallRequest]] = []
+        self.memory = MemoryBudget(Limits())
         names = sorted(messages)
         topic = SimpleNamespace(queues=len(names), shard_of=lambda at: names[at])
         self.places = SimpleNamespace(
@@ -48,19 +49,22 @@ class Shards:
         return b""
 
     async def call(
-        self, _exchange: RequestContext, shard: str, request: CallRequest, *, sends: bool = False
+        self, exchange: RequestContext, shard: str, request: CallRequest, *, sends: bool = False
     ) -> CallAnswer:
         assert not sends
         self.asked.append((shard, request))
         found = self.messages[shard]
         if found is None:
             raise ShardUnavailable("it sleeps")
+        exchange.hold(10)
         document = {"messages": [{"receipt_handle": each} for each in found], "backlog": 0}
         seen = (SEEN, b"1.2.3 0 %d" % len(found))
         return CallAnswer(200, [seen], msgspec.json.encode(document))
 
 
-async def answered(over: OverShards, query: bytes = b"", *, is_gone: bool = False) -> Any:
+async def answered(
+    over: OverShards, shards: Shards, query: bytes = b"", *, is_gone: bool = False
+) -> Any:
     events: list[Event] = []
 
     async def send(event: Event) -> None:
@@ -79,22 +83,26 @@ async def answered(over: OverShards, query: bytes = b"", *, is_gone: bool = Fals
         "headers": [],
         "extensions": {WHOLE_ANSWER: {}},
     }
-    exchange = RequestContext(scope, receive, send, b"id", MemoryBudget(Limits()))
+    exchange = RequestContext(scope, receive, send, b"id", shards.memory)
     exchange.namespace = "shop"
     operation = cast("Operation", SimpleNamespace(across=InTurn()))
-    assert await over.answered(exchange, operation, ("shop%orders", "shop%billing"))
+    try:
+        assert await over.answered(exchange, operation, ("shop%orders", "shop%billing"))
+    finally:
+        exchange.let_go()
     return msgspec.json.decode(events[0]["body"])
 
 
 async def test_what_a_client_that_left_was_given_is_released() -> None:
     shards = Shards(a=[], b=["h1", "h2"])
     with pytest.raises(ClientGone):
-        await answered(OverShards(cast("Relay", shards)), is_gone=True)
+        await answered(OverShards(cast("Relay", shards)), shards, is_gone=True)
     await until(lambda: len(shards.asked) == 3)
     shard, request = shards.asked[-1]
     path = PATH.replace(":receive", ":settle").encode()
     assert (shard, request.method, request.target) == ("b", "POST", path + b"?namespace=shop")
     assert msgspec.json.decode(request.body) == {"releases": ["h1", "h2"]}
+    await until(lambda: shards.memory.body_bytes == 0)
 
 
 async def test_a_shard_that_holds_up_the_others_is_passed_by(
@@ -104,14 +112,14 @@ async def test_a_shard_that_holds_up_the_others_is_passed_by(
     shards = Shards(a=[], b=None, c=[])
     over = OverShards(cast("Relay", shards))
     for _ in range(2):
-        found = await answered(over)
+        found = await answered(over, shards)
         assert found == {"messages": [], "backlog": 0, "partial": ["b"]}
     assert [shard for shard, _ in shards.asked] == ["a", "b", "c", "a", "c"]
 
 
 async def test_messages_come_with_the_shards_that_could_not_be_asked() -> None:
     shards = Shards(a=None, b=["h1"])
-    found = await answered(OverShards(cast("Relay", shards)))
+    found = await answered(OverShards(cast("Relay", shards)), shards)
     assert found["messages"] == [{"receipt_handle": "h1"}]
     assert found["partial"] == ["a"]
 
@@ -119,4 +127,4 @@ async def test_messages_come_with_the_shards_that_could_not_be_asked() -> None:
 async def test_when_no_shard_can_be_asked_nobody_waits() -> None:
     shards = Shards(a=None, b=None)
     with pytest.raises(ShardUnavailable, match="no shard answers"):
-        await answered(OverShards(cast("Relay", shards)), b"wait=20")
+        await answered(OverShards(cast("Relay", shards)), shards, b"wait=20")

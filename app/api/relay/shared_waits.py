@@ -19,6 +19,7 @@ from app.api.relay.calls import CallRequest
 from app.api.relay.fan_out import PART_SECONDS, Calls, ask
 from app.broker.consume.news import CLOSED, ENDED
 from app.domain.errors import CurlewError, TooManyRequests
+from app.domain.quotas.quota import Quota
 
 NEWS_SECONDS: Final = 20.0
 """How long a node is asked to wait for news at a time."""
@@ -125,6 +126,7 @@ class SharedWaits:
                 f"{self.count} requests are waiting for messages already",
                 hint="ask again without waiting, or wait on another node",
                 fields={"limit": self._waiters_max},
+                quota=Quota("shard-waits", self._waiters_max, "concurrent-requests", 0),
                 retry_after_s=1,
             )
         self.count += 1

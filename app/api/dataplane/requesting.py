@@ -78,7 +78,6 @@ class Requesting:
         await ask_hooks(self._broker, exchange, "request", topic, lambda: (message,))
         statistics = self._broker.statistics
         figures = statistics.topic(topic)
-
         is_counted = False
 
         def count() -> None:

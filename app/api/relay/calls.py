@@ -58,6 +58,16 @@ class CallAnswer(NamedTuple):
         """The first of this name."""
         return next((value for each, value in self.headers if each == name), None)
 
+    @property
+    def own_headers(self) -> Headers:
+        """A new list of those that the whole answer has as well."""
+        return [each for each in self.headers if each[0] not in STAYS]
+
+
+async def pass_on(exchange: RequestContext, answer: CallAnswer) -> None:
+    """Let the client have the answer of one part as that of the whole."""
+    await exchange.answer(answer.status, answer.own_headers, answer.body)
+
 
 def path_of(exchange: RequestContext) -> bytes:
     """As the client wrote it."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from app.api.http.request_context import RequestContext
-from app.api.relay.calls import CallAnswer, CallRequest
+from app.api.relay.calls import CallAnswer, CallRequest, pass_on
 from app.domain.errors import CurlewError, RelayInterrupted, ShardUnavailable
 
 PART_SECONDS: Final = 5.0
@@ -107,3 +107,17 @@ def _too_slow(shard: str, seconds: float, *, sends: bool) -> CurlewError:
             outcome="unknown",
         )
     return ShardUnavailable(detail, hint="ask again in a moment", fields={"shard": shard})
+
+
+async def refuse(
+    exchange: RequestContext, problem: CallAnswer | None, missing: Mapping[str, str]
+) -> None:
+    """No shard has anything to tell: answer with a problem that one of them has, or raise
+    `ShardUnavailable` with why each is missing."""
+    if problem is None:
+        raise ShardUnavailable(
+            f"no shard answers: {'; '.join(missing.values())}",
+            hint="ask again in a moment",
+            fields={"shard": ",".join(missing)},
+        )
+    await pass_on(exchange, problem)

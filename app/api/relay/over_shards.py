@@ -29,12 +29,12 @@ from app.api.http.parameters import wait_s_of
 from app.api.http.request_context import NOT_KEPT, Headers, RequestContext
 from app.api.naming.request_namespace import stored
 from app.api.operations.operation import Operation
-from app.api.relay.calls import STAYS, CallAnswer, CallRequest, part_of, query_of
-from app.api.relay.fan_out import PART_SECONDS, Outcome, ask, ask_each, wait_for_any
+from app.api.relay.calls import CallAnswer, CallRequest, part_of, query_of
+from app.api.relay.fan_out import PART_SECONDS, Outcome, ask, ask_each, refuse, wait_for_any
 from app.api.relay.receives import ReceivesInTurn
 from app.api.relay.relay import Relay
 from app.api.relay.split import split
-from app.domain.errors import CurlewError, ShardUnavailable
+from app.domain.errors import CurlewError
 
 _encode: Final = msgspec.json.encode
 _PAGE_SIZE: Final = "page_size"
@@ -81,7 +81,7 @@ class OverShards:
         found = await ask_each(relay, exchange, requests)
         documents, missing, problem = _sorted_out(found)
         if not documents:
-            await _refuse(exchange, problem, missing)
+            await refuse(exchange, problem, missing)
             return
         merged = across.merge(documents, self._owner)
         await _answer(exchange, merged, missing)
@@ -138,7 +138,7 @@ class OverShards:
                 break
         page.close(shards)
         if page.first is None:
-            await _refuse(exchange, page.problem, page.missing)
+            await refuse(exchange, page.problem, page.missing)
             return
         rows = across.rows if across.following in _CURSORS else None
         await _answer(exchange, page.document(), page.missing, rows=rows)
@@ -235,20 +235,6 @@ def _sorted_out(
             if outcome.status != HTTPStatus.NOT_FOUND:
                 missing[shard] = f"it answers {outcome.status}"
     return documents, missing, problem
-
-
-async def _refuse(
-    exchange: RequestContext, problem: CallAnswer | None, missing: dict[str, str]
-) -> None:
-    """No shard has anything to tell."""
-    if problem is None:
-        raise ShardUnavailable(
-            f"no shard answers: {'; '.join(missing.values())}",
-            hint="ask again in a moment",
-            fields={"shard": ",".join(missing)},
-        )
-    headers = [each for each in problem.headers if each[0] not in STAYS]
-    await exchange.answer(problem.status, headers, problem.body)
 
 
 async def _answer(

@@ -21,12 +21,12 @@ from app.api.formats.decoding import receive_decoder
 from app.api.formats.wire import ReceiveBody
 from app.api.http.parameters import Query, agreed
 from app.api.http.request_context import Headers, RequestContext
-from app.api.relay.calls import STAYS, CallAnswer, CallRequest, part_of, path_of, query_of
-from app.api.relay.fan_out import Outcome, ask, ask_each
+from app.api.relay.calls import CallAnswer, CallRequest, part_of, pass_on, path_of, query_of
+from app.api.relay.fan_out import Outcome, ask, ask_each, refuse
 from app.api.relay.relay import Relay
 from app.api.relay.shared_waits import Key, SharedWaits, Waiter
 from app.broker.results import Takes
-from app.domain.errors import CurlewError, ShardUnavailable
+from app.domain.errors import CurlewError
 
 _TURNS_MAX: Final = 65_536
 """Groups of topics whose turn is remembered; when there are more, turns begin anew."""
@@ -36,9 +36,8 @@ _PASSED_BY_SECONDS: Final = 5.0
 """For how long a shard is not looked at that held up others."""
 _HANDLE: Final = b"mq-receipt-handle"
 
-Raws = dict[str, msgspec.Raw]
 _encode: Final = msgspec.json.encode
-_members: Final = msgspec.json.Decoder(Raws).decode
+_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class _Message(msgspec.Struct):
@@ -278,7 +277,7 @@ class _Receive:
         """Send what was found."""
         exchange = self._exchange
         if self._refusal is not None and self.gives is None:
-            await _pass_on(exchange, self._refusal)
+            await pass_on(exchange, self._refusal)
             return
         if self.gives is not None:
             await self._give(self.gives[1])
@@ -286,14 +285,7 @@ class _Receive:
         if self._empty:
             await self._answer_empty()
             return
-        if self._problem is not None:
-            await _pass_on(exchange, self._problem)
-            return
-        raise ShardUnavailable(
-            f"no shard answers: {'; '.join(self._missing.values())}",
-            hint="ask again in a moment",
-            fields={"shard": ",".join(self._missing)},
-        )
+        await refuse(exchange, self._problem, self._missing)
 
     async def _give(self, answer: CallAnswer) -> None:
         headers, body = self._headers_of(answer), answer.body
@@ -326,16 +318,11 @@ class _Receive:
         return members
 
     def _headers_of(self, answer: CallAnswer) -> Headers:
-        headers = [each for each in answer.headers if each[0] not in STAYS and each[0] != SEEN]
+        headers = [each for each in answer.own_headers if each[0] != SEEN]
         is_raw = answer.status == HTTPStatus.NO_CONTENT or _HANDLE in dict(headers)
         if is_raw and self._missing:
             headers.append((b"mq-partial", _encode(sorted(self._missing))))
         return headers
-
-
-async def _pass_on(exchange: RequestContext, answer: CallAnswer) -> None:
-    headers = [each for each in answer.headers if each[0] not in STAYS]
-    await exchange.answer(answer.status, headers, answer.body)
 
 
 def _asked(exchange: RequestContext, body: bytes, wait_seconds_max: int) -> Asked:

@@ -21,7 +21,7 @@ from app.api.formats.prefer_header import STRICT, preferences_of
 from app.api.http.errors import entry_problem, render_problem, with_outcome_of_send
 from app.api.http.request_context import RequestContext
 from app.api.operations.operation import Operation
-from app.api.relay.calls import STAYS, CallAnswer, part_of, query_of
+from app.api.relay.calls import CallAnswer, part_of, pass_on, query_of
 from app.api.relay.fan_out import Outcome, ask_each
 from app.api.relay.relay import Relay
 from app.domain.errors import CurlewError
@@ -89,7 +89,8 @@ async def split(
             if isinstance(outcome, CurlewError):
                 with_outcome_of_send(outcome)
     if len(found) == 1 and isinstance(only := next(iter(found.values())), CallAnswer):
-        await _pass_on(exchange, only)
+        exchange.is_decided = True
+        await pass_on(exchange, only)
         return True
     results = {shard: _results(across, parts[shard], outcome) for shard, outcome in found.items()}
     await _answer(exchange, results_of(parts, results), list(found.values()))
@@ -192,17 +193,11 @@ async def _answer(exchange: RequestContext, whole: Document, outcomes: list[Outc
         await exchange.answer(status_code, headers, body)
         return
     document = msgspec.json.decode(leading.body, type=dict[str, object])
-    headers = [each for each in leading.headers if each[0] not in STAYS]
-    await exchange.answer(leading.status, headers, _encode({**document, **whole}) + b"\n")
+    body = _encode({**document, **whole}) + b"\n"
+    await exchange.answer(leading.status, leading.own_headers, body)
 
 
 def _weight(outcome: Outcome) -> int:
     """A fault of ours names the whole before one of the caller's."""
     is_ours = isinstance(outcome, CurlewError) or outcome.status >= 500
     return int(is_ours)
-
-
-async def _pass_on(exchange: RequestContext, answer: CallAnswer) -> None:
-    exchange.is_decided = True
-    headers = [each for each in answer.headers if each[0] not in STAYS]
-    await exchange.answer(answer.status, headers, answer.body)

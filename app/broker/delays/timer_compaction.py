@@ -136,8 +136,7 @@ class TimerCompaction:
         flushing = log.begin_flush() if self._timers.is_whole else None
         if flushing is None:
             return
-        oldest = self._oldest_offset()
-        """That of the files: what ends while they are written waits for whoever reads them."""
+        oldest = self._oldest_offset()  # for the files, what ends while they are written waits
         self._flushed_s = self._clock.monotonic_s()
         at = self._store.status().written_end
         try:

@@ -54,7 +54,8 @@ class OwnedQueue:
         self.bytes += size
 
     def forget(self, messages: Sequence[Polled]) -> bool:
-        """Read messages again that nobody has seen, if they are the last that were read; whether.
+        """Let the next read give messages again that nobody has seen. False, and nothing is done,
+        when others were read behind them.
 
         `messages` are of this queue, in order, with none left out.
         """

@@ -100,6 +100,9 @@ class Handlers:
             for piece in pieces:
                 self._line.put(piece)
 
+    # What a handler that returns well costs beside itself is 80 ns; shared by the two loops, as a
+    # method, it is 150.
+
     def _handle_in_thread(self) -> None:
         function, begins = self._handler.function, self._begins
         is_batch, acked = self._is_batch, self._acked

@@ -6,7 +6,6 @@ a driver that is not where the tasks are.
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +19,7 @@ import pytest
 
 from spark_connector.tests.support.proxy import Asked, Given, run_proxy
 from spark_connector.tests.support.real_node import RealNode, run_real_node
+from tests.support.nodes.free_ports import free_port
 from tests.support.nodes.waiting import wait_until
 
 pytestmark = pytest.mark.spark
@@ -28,12 +28,6 @@ APPLICATION = Path(__file__).parent / "support" / "cluster_app.py"
 BIN = Path(pyspark.__file__).parent / "bin"
 DEADLINE_S = 300
 LOOPBACK = "127.0.0.1"
-
-
-def free_port() -> int:
-    with socket.create_server((LOOPBACK, 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @contextmanager

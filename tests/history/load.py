@@ -7,7 +7,6 @@ and all times in the history are on the monotonic clock, which is left alone.
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from tests.history.events import (
     decode_events,
 )
 from tests.history.worker import GROUP, TOPIC, Client, as_int, as_list, delivered_of
+from tests.support.nodes.free_ports import free_port
 from tests.support.nodes.node import ROOT, RunningNode, start_node
 
 INVISIBLE_MS: Final = 1_000
@@ -55,7 +55,7 @@ class Load:
         self._events: list[Event] = []
         if self._clock is not None:
             self.step_clock("+0")
-        self._port = _free_port()
+        self._port = free_port()
         self._node = self._start()
         self._client = Client(self._port)
         self._make_topic()
@@ -235,11 +235,3 @@ def running_load(
         yield load
     finally:
         load.close()
-
-
-def _free_port() -> int:
-    """A port that stays the node's through its lives."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

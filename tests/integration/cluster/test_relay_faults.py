@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster.three_nodes import free_port, secret_file, start_node
+from tests.support.cluster.three_nodes import secret_file, start_node
+from tests.support.nodes.free_ports import free_port
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 

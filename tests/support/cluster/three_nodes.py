@@ -14,6 +14,7 @@ from app.config import Config
 from app.domain.limits import Limits
 from app.main import NodeServer, bind
 from app.node import Node
+from tests.support.nodes.free_ports import free_port
 
 PATIENCE_S = 60
 SECRET = b"0" * 64
@@ -37,13 +38,6 @@ class ServedNode:
         await asyncio.wait_for(self.serving, PATIENCE_S)
         self.listener.close()
         await self.node.close()
-
-
-def free_port() -> int:
-    """One that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def secret_file(directory: Path, content: bytes = SECRET) -> Path:

@@ -10,7 +10,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -21,6 +20,8 @@ from typing import Self
 import psycopg
 import pytest
 from psycopg import sql
+
+from tests.support.nodes.free_ports import free_port
 
 USER = "curlew"
 PASSWORD = "kept-out-of-messages"
@@ -47,7 +48,7 @@ class PostgresServer:
         self._account = account
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = itertools.count(1)
-        self.port = _free_port()
+        self.port = free_port()
 
     @classmethod
     def create(cls) -> Self:
@@ -187,12 +188,6 @@ def _dying_with_us() -> list[str]:
     """A prefix that stops the server when this process dies without a chance to do so."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "INT"] if setpriv else []
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="session")

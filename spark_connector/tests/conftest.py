@@ -3,6 +3,7 @@
 For child processes too: Spark's Python workers, and the commands that tests run.
 """
 
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from spark_connector.tests.support.fake_node import FakeNode, run_fake_node
+from spark_connector.tests.support.real_node import RealNode, run_real_node
 from tests.support.nodes.java import start_java_quickly
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ settings.load_profile("steady")  # no test may depend on how fast the machine is
 
 start_java_quickly()
 
+_NUMBERS = itertools.count(1)
 PROJECT = Path(__file__).resolve().parents[1]
 FOLDERS = [str(PROJECT / "src"), str(PROJECT / "examples")]
 
@@ -34,25 +38,32 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """One session, two threads on this machine, for all tests that need Spark."""
-    from pyspark.sql import SparkSession
-    from pyspark_curlew import register
+    from spark_connector.tests.support.session import local_session
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        session = (
-            SparkSession.builder.master("local[2]")
-            .appName("curlew tests")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.ui.enabled", "false")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-            .config("spark.python.unix.domain.socket.enabled", "true")
-            .getOrCreate()
-        )
-        session.sparkContext.setLogLevel("ERROR")
-        register(session)
+        warehouse = tmp_path_factory.mktemp("warehouse")
+        session = local_session("local[2]", spark_sql_warehouse_dir=str(warehouse))
         yield session
         session.stop()
+
+
+@pytest.fixture(scope="session")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNode]:
+    """A real node, the same one for all tests; each has topics of its own."""
+    with run_real_node(tmp_path_factory.mktemp("node")) as node:
+        yield node
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test has, for topics of `real` and for producers."""
+    return f"topic-{next(_NUMBERS)}"
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeNode]:
+    """A node in this process, without topics, that fails on demand."""
+    with run_fake_node() as node:
+        yield node

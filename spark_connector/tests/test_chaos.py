@@ -10,19 +10,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import urllib3
 
-from spark_connector.tests.support.proxy import Holding, run_proxy
+from spark_connector.tests.support.proxy import Asked, Given, Holding, run_proxy
 from spark_connector.tests.support.real_node import RealNode
 from tests.support.nodes.node import RunningNode, start_node
+from tests.support.nodes.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
@@ -32,7 +31,8 @@ EXPECTED = Counter(str(number) for number in range(MESSAGES))
 SENDS_OF_A_BATCH = 80
 """The copier's batches have 1,600 messages and its requests 20."""
 DEADLINE_S = 180
-COPIER = Path(__file__).parent / "support" / "copier.py"
+COPIER = "spark_connector.tests.support.copier"
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Nodes:
@@ -56,20 +56,18 @@ Driver = subprocess.Popen[bytes]
 
 
 @contextmanager
-def driver(
-    endpoint: str, folder: Path, trigger: str, idempotence: str, *, changed: bool = False
-) -> Iterator[Driver]:
+def driver(endpoint: str, folder: Path, trigger: str, *, changed: bool = False) -> Iterator[Driver]:
     """A driver with all its workers in a process group of its own; killed in the end.
 
     `changed`: with options that cut its batches into other tasks and portions.
     """
-    arguments = [endpoint, "orders", "copy", str(folder), trigger, idempotence]
     others = [{"minPartitions": "7"}, {"sendMaxMessages": "13"}] if changed else [{}, {}]
-    arguments += [json.dumps(each) for each in others]
+    arguments = [endpoint, str(folder), trigger, *map(json.dumps, others)]
     with (folder / "driver.log").open("a") as log:
         process = subprocess.Popen(
-            [sys.executable, str(COPIER), *arguments],
+            [sys.executable, "-m", COPIER, *arguments],
             env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+            cwd=ROOT,
             stdout=log,
             stderr=log,
             start_new_session=True,
@@ -82,74 +80,68 @@ def driver(
         process.wait()
 
 
-def wait_until_held(rule: Holding, process: Driver) -> None:
-    """Until the query is in the middle of a batch."""
-    give_up = time.monotonic() + DEADLINE_S
-    while not rule.held.wait(0.1):
+def wait_until_held(rules: Iterable[Holding], process: Driver) -> None:
+    """Until both queries are in the middle of a batch."""
+
+    def are_held() -> bool:
         assert process.poll() is None, "the driver ended"
-        assert time.monotonic() < give_up
+        return all(rule.held.is_set() for rule in rules)
+
+    wait_until(are_held, within_s=DEADLINE_S)
 
 
-def values(endpoint: str) -> Counter[str]:
-    """Each message of the copy, and how often it is there."""
+def values(endpoint: str, topic: str) -> Counter[str]:
+    """Each message of a copy, and how often it is there."""
     pool = urllib3.PoolManager()
     found: Counter[str] = Counter()
     for queue in range(QUEUES):
         offset, up_to_date = 0, False
         while not up_to_date:
-            path = f"/v1/topics/copy/queues/{queue}/messages?offset={offset}&max_messages=10000"
+            path = f"/v1/topics/{topic}/queues/{queue}/messages?offset={offset}&max_messages=10000"
             answer = pool.request("GET", endpoint + path).json()
             found.update(message["text"] for message in answer["messages"])
             offset, up_to_date = answer["next_offset"], answer["up_to_date"]
     return found
 
 
-def copied_through_kills(folder: Path, idempotence: str) -> Counter[str]:
-    """What the copy holds after kills of the node, and of driver and node at once."""
-    nodes = Nodes(folder)
-    rule = Holding("/copy/")
+def test_each_message_is_copied_once_through_kills(tmp_path: Path) -> None:
+    """Of the node, and of driver and node at once."""
+    nodes = Nodes(tmp_path)
+    rules = {name: Holding(f"/{name}/") for name in ("copy", "twice")}
+
+    def rule(asked: Asked, pass_on: Callable[[], Given]) -> Given | None:
+        return rules["twice" if "/twice/" in asked.path else "copy"](asked, pass_on)
+
+    def hold_after(sends: int) -> None:
+        for each in rules.values():
+            each.let_go()
+            each.hold_after(sends)
+
+    def kill_the_node_held() -> None:
+        wait_until_held(rules.values(), process)
+        nodes.kill()
+
     try:
         service = RealNode(nodes.node.url)
-        service.add_topic("orders", QUEUES)
-        service.add_topic("copy", QUEUES)
+        for name in ("orders", *rules):
+            service.add_topic(name, QUEUES)
         for queue in range(QUEUES):
             service.send("orders", queue, *[b"%d" % n for n in range(queue, MESSAGES, QUEUES)])
         with run_proxy(nodes.node.url, rule) as endpoint:
-            rule.hold_after(SENDS_OF_A_BATCH // 3)
-            with driver(endpoint, folder, "always", idempotence) as process:
-                wait_until_held(rule, process)
-                nodes.kill()
+            hold_after(SENDS_OF_A_BATCH // 3)
+            with driver(endpoint, tmp_path, "always") as process:
+                kill_the_node_held()
                 nodes.start_again()
-                rule.let_go()
-                rule.hold_after(SENDS_OF_A_BATCH)
-                wait_until_held(rule, process)
-                nodes.kill()
-            rule.let_go()
+                hold_after(SENDS_OF_A_BATCH)
+                kill_the_node_held()
+            for each in rules.values():
+                each.let_go()
             nodes.start_again()
-            with driver(endpoint, folder, "once", idempotence, changed=True) as process:
-                assert process.wait(DEADLINE_S) == 0, (folder / "driver.log").read_text()[-3000:]
-        return values(nodes.node.url)
+            with driver(endpoint, tmp_path, "once", changed=True) as process:
+                assert process.wait(DEADLINE_S) == 0, (tmp_path / "driver.log").read_text()[-3000:]
+        assert values(nodes.node.url, "copy") == EXPECTED
+        found = values(nodes.node.url, "twice")
     finally:
         nodes.kill()
-
-
-@pytest.fixture(scope="module")
-def copies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Counter[str]]:
-    """By `idempotence`; both are made at the same time, each with a node of its own, for half of it
-    is waiting."""
-    kinds = ["true", "false"]
-    folders = [tmp_path_factory.mktemp(f"idempotence-{kind}") for kind in kinds]
-    with ThreadPoolExecutor(len(kinds)) as pool:
-        return dict(zip(kinds, pool.map(copied_through_kills, folders, kinds), strict=True))
-
-
-def test_each_message_is_copied_once(copies: dict[str, Counter[str]]) -> None:
-    assert copies["true"] == EXPECTED
-
-
-def test_without_idempotence_the_same_kills_leave_messages_twice(
-    copies: dict[str, Counter[str]],
-) -> None:
-    found = copies["false"]
     assert EXPECTED - found == Counter(), "at least once"
-    assert (found - EXPECTED).total() > 0
+    assert (found - EXPECTED).total() > 0, "the control"

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +18,8 @@ import pyspark
 import pytest
 
 from spark_connector.tests.support.proxy import Asked, Given, run_proxy
-from spark_connector.tests.support.real_node import RealNode, run_real_node
+from spark_connector.tests.support.real_node import RealNode
+from spark_connector.tests.support.stored import values_at
 from tests.support.nodes.free_ports import free_port
 from tests.support.nodes.waiting import wait_until
 
@@ -65,11 +66,10 @@ def workers_that_came(page: int) -> int:
         return 0
 
 
-@pytest.fixture(scope="module")
-def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@contextmanager
+def cluster(folder: Path) -> Iterator[str]:
     """A master and two workers that have come; its address. To Spark the workers are two machines,
     or it would not repeat a slow task on the other one."""
-    folder = tmp_path_factory.mktemp("cluster")
     port, page = free_port(), free_port()
     address = f"spark://{LOOPBACK}:{port}"
     of_master = ["--port", str(port), "--webui-port", str(page)]
@@ -83,14 +83,12 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-def submit(master: str, *arguments: str, conf: Sequence[str] = ()) -> str:
+def submit(master: str, *arguments: str) -> str:
     """What the application printed."""
-    of_all = ["spark.ui.enabled=false", "spark.log.level=ERROR", "spark.executor.memory=512m"]
-    of_all += ["spark.sql.shuffle.partitions=2"]
     finished = subprocess.run(
         [
             *(str(BIN / "spark-submit"), "--master", master),
-            *(word for each in [*of_all, *conf] for word in ("--conf", each)),
+            *(word for each in CONFIGURATION for word in ("--conf", each)),
             *(str(APPLICATION), *arguments),
         ],
         env={**os.environ, "SPARK_LOCAL_IP": LOOPBACK, "PYSPARK_PYTHON": sys.executable},
@@ -103,22 +101,8 @@ def submit(master: str, *arguments: str, conf: Sequence[str] = ()) -> str:
     return finished.stdout
 
 
-def add_topics(node: RealNode) -> None:
-    node.add_topic("orders", 4)
-    node.add_topic("copy", 3)
-    for queue in range(4):
-        node.send("orders", queue, *[b"%d-%d" % (queue, number) for number in range(100)])
-
-
-def test_a_topic_is_copied_by_a_cluster(tmp_path: Path, master: str) -> None:
-    with run_real_node(tmp_path / "node") as node:
-        add_topics(node)
-        printed = submit(master, node.base_url, "orders", "copy", str(tmp_path))
-    assert "copied 400 400 2" in printed
-
-
 class SlowFirstAttempt:
-    """A rule: the first send of all waits, stored, until its task comes a second time.
+    """A rule: the first send to a topic waits, stored, until its task comes a second time.
 
     A task is told by queue and partition. The first attempt does not come again by itself: its
     answer is not late, by its own clock.
@@ -143,7 +127,11 @@ class SlowFirstAttempt:
         return given
 
 
-SPECULATION = (
+CONFIGURATION = (
+    "spark.ui.enabled=false",
+    "spark.log.level=ERROR",
+    "spark.executor.memory=512m",
+    "spark.sql.shuffle.partitions=2",
     "spark.speculation=true",
     "spark.speculation.interval=100ms",
     "spark.speculation.multiplier=1.1",
@@ -152,22 +140,29 @@ SPECULATION = (
 )
 
 
-@pytest.mark.parametrize("idempotence", ["true", "false"])
-def test_a_slow_task_is_overtaken_by_a_second_attempt(
-    tmp_path: Path, master: str, idempotence: str
+def test_a_topic_is_copied_by_a_cluster_that_overtakes_slow_tasks(
+    tmp_path: Path, real: RealNode, topic: str
 ) -> None:
-    """Spark itself begins it, since the first one does not end. Control: without idempotence what
-    both have sent is there twice."""
-    rule = SlowFirstAttempt()
-    with (
-        run_real_node(tmp_path / "node") as node,
-        run_proxy(node.base_url, rule) as endpoint,
-    ):
-        add_topics(node)
-        options = [f"idempotence={idempotence}", f"readTimeoutMs={2 * DEADLINE_S * 1000}"]
-        arguments = [endpoint, "orders", "copy", str(tmp_path), *options]
-        printed = submit(master, *arguments, conf=SPECULATION)
-    assert rule.second_came.is_set()
-    rows, different, _ = printed.split("copied ")[1].split()[:3]
-    assert int(different) == 400
-    assert (int(rows) == 400) == (idempotence == "true")
+    """Spark itself begins a second attempt, since the first one does not end. Control: without
+    idempotence what both have sent is there twice."""
+    copy, twice = f"{topic}-copy", f"{topic}-twice"
+    for name, queues in ((topic, 4), (copy, 3), (twice, 3)):
+        real.add_topic(name, queues)
+    for queue in range(4):
+        real.send(topic, queue, *[b"%d" % (100 * queue + number) for number in range(100)])
+    rules = {copy: SlowFirstAttempt(), twice: SlowFirstAttempt()}
+
+    def rule(asked: Asked, pass_on: Callable[[], Given]) -> Given | None:
+        name = next((name for name in rules if f"/{name}/" in asked.path), None)
+        return pass_on() if name is None else rules[name](asked, pass_on)
+
+    with cluster(tmp_path) as master, run_proxy(real.base_url, rule) as endpoint:
+        timeout_ms = str(2 * DEADLINE_S * 1000)
+        copies = (f"{copy}=true", f"{twice}=false")
+        printed = submit(master, endpoint, topic, str(tmp_path), timeout_ms, *copies)
+    assert "2 executors" in printed
+    assert all(each.second_came.is_set() for each in rules.values())
+    assert values_at(real.base_url, copy) == list(range(400))
+    found = values_at(real.base_url, twice)
+    assert set(found) == set(range(400))
+    assert len(found) > 400

@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_connector.tests.support.proxy import REFUSED, Asked, Given, run_proxy
-from spark_connector.tests.support.real_node import run_real_node
+from spark_connector.tests.support.real_node import RealNode
+from spark_connector.tests.support.stored import values_at
 
 pytestmark = pytest.mark.spark
 
@@ -39,35 +40,33 @@ class RefusedSeal:
         return pass_on()
 
 
-def copying(spark: SparkSession, endpoint: str, folder: Path) -> StreamingQuery:
-    address = {"endpoint": endpoint}
-    return (
-        spark.readStream.format("curlew")
-        .options(**address, topic="orders", startingOffsets="earliest")
-        .load()
-        .select("key", "value")
-        .writeStream.format("curlew")
-        .options(**address, topic="copy", checkpointLocation=str(folder / "checkpoint"))
-        .options(sendMaxMessages="20", retryTimeoutMs="0")
-        .trigger(availableNow=True)
-        .start()
-    )
-
-
-def test_a_commit_that_fails_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_commit_that_fails_once(
+    spark: SparkSession, real: RealNode, topic: str, tmp_path: Path
+) -> None:
     """Between the failure and the repetition the topic gets more queues."""
-    rule = RefusedSeal()
-    with run_real_node(tmp_path) as node, run_proxy(node.base_url, rule) as endpoint:
-        node.add_topic("orders", 2)
-        node.add_topic("copy", 3)
-        for queue in range(2):
-            numbers = range(queue, MESSAGES, 2)
-            node.send("orders", queue, *[b"%d" % number for number in numbers])
+    rule, copy = RefusedSeal(), f"{topic}-copy"
+
+    def copying(endpoint: str) -> StreamingQuery:
+        return (
+            spark.readStream.format("curlew")
+            .options(endpoint=endpoint, topic=topic, startingOffsets="earliest")
+            .load()
+            .select("key", "value")
+            .writeStream.format("curlew")
+            .options(endpoint=endpoint, topic=copy, checkpointLocation=str(tmp_path))
+            .options(sendMaxMessages="20", retryTimeoutMs="0")
+            .trigger(availableNow=True)
+            .start()
+        )
+
+    real.add_topic(topic, 2)
+    real.add_topic(copy, 3)
+    for queue in range(2):
+        real.send(topic, queue, *[b"%d" % number for number in range(queue, MESSAGES, 2)])
+    with run_proxy(real.base_url, rule) as endpoint:
         with pytest.raises(StreamingQueryException, match="closing batch 0"):
-            copying(spark, endpoint, tmp_path).awaitTermination(DEADLINE_S)
-        node.add_topic("copy", 5)
-        assert copying(spark, endpoint, tmp_path).awaitTermination(DEADLINE_S)
-        assert set(rule.sends.values()) == {2}, "all of the batch was sent again"
-        copy = spark.read.format("curlew").options(endpoint=node.base_url, topic="copy").load()
-        found = Counter(int(row.value) for row in copy.select("value").collect())
-    assert found == Counter(range(MESSAGES))
+            copying(endpoint).awaitTermination(DEADLINE_S)
+        real.add_topic(copy, 5)
+        assert copying(endpoint).awaitTermination(DEADLINE_S)
+    assert set(rule.sends.values()) == {2}, "all of the batch was sent again"
+    assert values_at(real.base_url, copy) == list(range(MESSAGES))

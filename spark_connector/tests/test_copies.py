@@ -1,16 +1,12 @@
 """Rows that are read and written again with changes: what columns and what properties say."""
 
 import datetime
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark_curlew.errors import RowRefused
 from pyspark_curlew.http.client import CurlewClient
-from pyspark_curlew.options import parse_batch_options
-from pyspark_curlew.reading.batch import CurlewBatchReader
 from pyspark_curlew.writing.producer_identity import Producer
 from pyspark_curlew.writing.rows import TIME, columns_to_send
 from pyspark_curlew.writing.sink_options import parse_sink_options
@@ -18,55 +14,44 @@ from pyspark_curlew.writing.write_task import Sender, send_all
 
 from app.domain.message import FIELD_PROPERTIES, RESERVED_PROPERTIES, queue_for_sharding_key
 from app.runtime.system_clock import SystemClock
-from spark_connector.tests.support.real_node import RealNode, run_real_node
-from spark_connector.tests.support.stored import values_at
+from spark_connector.tests.support.real_node import RealNode
+from spark_connector.tests.support.stored import rows_at, values_at
 from tests.support.nodes.waiting import wait_until
 
 MAP = pa.map_(pa.string(), pa.string())
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNode]:
-    with run_real_node(tmp_path_factory.mktemp("node")) as node:
-        yield node
-
-
-def send(node: RealNode, topic: str, *, epoch: int = 0, **columns: Any) -> None:
-    options = parse_sink_options({"endpoint": node.base_url, "topic": topic})
-    producer = Producer(f"spark:{topic}", 0, epoch)
+def send(node: RealNode, topic: str, *, most: str = "5000", **columns: Any) -> None:
+    given = {"endpoint": node.base_url, "topic": topic, "sendMaxMessages": most}
+    options = parse_sink_options(given)
+    producer = Producer(f"spark:{topic}", 0, 0)
     sender = Sender(options, CurlewClient(options.http), 0, producer)
     batch = pa.RecordBatch.from_pydict(columns)
     assert send_all(sender, iter([batch])) == batch.num_rows
 
 
 def read(node: RealNode, topic: str) -> list[dict[str, Any]]:
-    given = {"endpoint": node.base_url, "topic": topic, "includeProperties": "true"}
-    reader = CurlewBatchReader(parse_batch_options({**given, "includeHeaders": "true"}))
-    found = [
-        row
-        for task in reader.partitions()
-        for part in reader.read(task)
-        for row in part.to_pylist()
-    ]
-    return sorted(found, key=lambda row: row["value"])
+    shown = {"includeProperties": "true", "includeHeaders": "true"}
+    return sorted(rows_at(node.base_url, topic, shown), key=lambda row: row["value"])
 
 
 def maps(*rows: dict[str, str]) -> pa.Array:
     return pa.array([list(row.items()) for row in rows], MAP)
 
 
-def test_a_column_wins_over_the_map(node: RealNode) -> None:
+def test_a_column_wins_over_the_map(real: RealNode, topic: str) -> None:
     """A copy with another key and tag has these, and lies in the queue of its key."""
-    for name in ("k3", "k4"):
-        node.add_topic(name, 4)
-    send(node, "k3", value=[b"a", b"b"], key=["u1", "u2"], tag=["created", "paid"])
-    rows = read(node, "k3")
+    copy = f"{topic}-copy"
+    for name in (topic, copy):
+        real.add_topic(name, 4)
+    send(real, topic, value=[b"a", b"b"], key=["u1", "u2"], tag=["created", "paid"])
+    rows = read(real, topic)
     pairs = pa.array([row["properties"] for row in rows], MAP)
     assert {name for row in rows for name, _ in row["properties"]} == {"TAGS", "__SHARDINGKEY"}
     keys = ["x-u1", "x-u2"]
-    send(node, "k4", value=[b"a", b"b"], key=keys, tag=["copied", None], properties=pairs)
-    copies = read(node, "k4")
+    send(real, copy, value=[b"a", b"b"], key=keys, tag=["copied", None], properties=pairs)
+    copies = read(real, copy)
     assert [row["key"] for row in copies] == [b"x-u1", b"x-u2"]
     assert [row["tag"] for row in copies] == ["copied", None], "also where it is null"
     assert [row["queue"] for row in copies] == [queue_for_sharding_key(key, 4) for key in keys]
@@ -75,34 +60,33 @@ def test_a_column_wins_over_the_map(node: RealNode) -> None:
 
 @pytest.mark.parametrize("with_column", [True, False])
 def test_the_order_of_a_key_is_kept_with_and_without_the_column(
-    node: RealNode, with_column: bool
+    real: RealNode, topic: str, with_column: bool
 ) -> None:
-    topic = f"order-{with_column}"
-    node.add_topic(topic, 4)
+    real.add_topic(topic, 4)
     columns = {"key": ["k"] * 8} if with_column else {}
     pairs = maps(*[{"__SHARDINGKEY": "k", "n": str(n)} for n in range(8)])
     values = [b"%d" % number for number in range(8)]
-    send(node, topic, value=values, properties=pairs, **columns)
-    rows = read(node, topic)
+    send(real, topic, value=values, properties=pairs, **columns)
+    rows = read(real, topic)
     assert {row["queue"] for row in rows} == {queue_for_sharding_key("k", 4)}
     assert [row["offset"] for row in rows] == list(range(8))
     assert {row["key"] for row in rows} == {b"k"}
 
 
-def test_a_copy_has_an_id_of_its_own_and_keeps_the_rest(node: RealNode) -> None:
-    node.add_topic("ids", 1)
+def test_a_copy_has_an_id_of_its_own_and_keeps_the_rest(real: RealNode, topic: str) -> None:
+    real.add_topic(topic, 1)
     given = {"UNIQ_KEY": "mine", "CORRELATION_ID": "c", "KEYS": "a b", "region": "eu"}
-    send(node, "ids", value=[b"a", b"b"], properties=maps(given, given))
-    rows = read(node, "ids")
+    send(real, topic, value=[b"a", b"b"], properties=maps(given, given))
+    rows = read(real, topic)
     assert len({row["message_id"] for row in rows} | {"mine"}) == 3
     assert all(dict(row["properties"]) == {"KEYS": "a b", "region": "eu"} for row in rows)
 
 
-def test_headers_are_properties_in_kafkas_form(node: RealNode) -> None:
-    node.add_topic("headers", 1)
+def test_headers_are_properties_in_kafkas_form(real: RealNode, topic: str) -> None:
+    real.add_topic(topic, 1)
     headers = pa.array([[{"key": "region", "value": b"eu"}], None], HEADERS)
-    send(node, "headers", value=[b"a", b"b"], headers=headers)
-    assert [row["headers"] for row in read(node, "headers")] == [
+    send(real, topic, value=[b"a", b"b"], headers=headers)
+    assert [row["headers"] for row in read(real, topic)] == [
         [{"key": "region", "value": b"eu"}],
         [],
     ]
@@ -112,7 +96,7 @@ def test_headers_are_properties_in_kafkas_form(node: RealNode) -> None:
         ([{"key": "DELAY", "value": b"1"}], "reserved name 'DELAY'"),
     ):
         with pytest.raises(RowRefused, match=words):
-            send(node, "headers", value=[b"a"], headers=pa.array([wrong], HEADERS))
+            send(real, topic, value=[b"a"], headers=pa.array([wrong], HEADERS))
 
 
 LEFT_OUT = {"UNIQ_KEY", "CORRELATION_ID", "__SHARDINGKEY"}
@@ -154,23 +138,19 @@ def test_what_has_passed_is_now() -> None:
 
 
 @pytest.mark.parametrize("column", ["deliverAt", "delayMs"])
-def test_rows_that_are_delivered_later(tmp_path: Path, column: str) -> None:
+def test_rows_that_are_delivered_later(real: RealNode, topic: str, column: str) -> None:
     """Once each, although the task runs twice; those without a delay come at once, in order."""
     soon = datetime.datetime.fromtimestamp(SystemClock().now_ms() / 1000 + 0.3, datetime.UTC)
     later: Any = soon if column == "deliverAt" else 300
-    with run_real_node(tmp_path) as node:
-        node.add_topic("orders", 2)
-        for most in ("2", "5"):
-            given = {"endpoint": node.base_url, "topic": "orders", "sendMaxMessages": most}
-            options = parse_sink_options(given)
-            sender = Sender(options, CurlewClient(options.http), 0, Producer("spark:q2", 0, 0))
-            rows = {
-                "value": [b"%d" % n for n in range(20)],
-                "key": [f"k{n % 3}" for n in range(20)],
-                "tag": ["t"] * 20,
-                column: [later if n % 2 else None for n in range(20)],
-            }
-            assert send_all(sender, iter([pa.RecordBatch.from_pydict(rows)])) == 20
-        assert set(values_at(node.base_url)) >= set(range(0, 20, 2))
-        wait_until(lambda: len(values_at(node.base_url)) >= 20)
-        assert values_at(node.base_url) == list(range(20))
+    real.add_topic(topic, 2)
+    rows = {
+        "value": [b"%d" % n for n in range(20)],
+        "key": [f"k{n % 3}" for n in range(20)],
+        "tag": ["t"] * 20,
+        column: [later if n % 2 else None for n in range(20)],
+    }
+    for most in ("2", "5"):
+        send(real, topic, most=most, **rows)
+    assert set(values_at(real.base_url, topic)) >= set(range(0, 20, 2))
+    wait_until(lambda: len(values_at(real.base_url, topic)) >= 20)
+    assert values_at(real.base_url, topic) == list(range(20))

@@ -8,7 +8,6 @@ import json
 import struct
 import sys
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ from pyspark_curlew.wire.frame import CONTENT_TYPE, crc32, parse_frame
 from pyspark_curlew.wire.reserved import HIDDEN, SHOWN
 
 from app.domain.message import RESERVED_PROPERTIES
-from spark_connector.tests.support.real_node import run_real_node
+from spark_connector.tests.support.real_node import RealNode
 from spark_connector.tests.support.records import Record, frame, properties
 
 STORE_ID = bytes.fromhex("0a0b0c0d")
@@ -275,24 +274,22 @@ def test_what_is_not_shown_is_what_the_service_reserves() -> None:
     assert {name.decode() for name in HIDDEN | SHOWN} == RESERVED_PROPERTIES
 
 
-def test_a_batch_in_one_step_shows_what_was_sent(tmp_path: Path) -> None:
+def test_a_batch_in_one_step_shows_what_was_sent(real: RealNode, topic: str) -> None:
     """A batch over several queues is written as a step, and its records say so to the store."""
-    with run_real_node(tmp_path) as node:
-        node.add_topic("orders", 2)
-        pool = urllib3.PoolManager()
-        sent = [{"text": "x", "queue_id": n % 2, "properties": {"n": str(n)}} for n in range(4)]
-        claim = {"Content-Type": "application/json", "Idempotency-Key": '"once"'}
-        address = f"{node.base_url}/v1/topics/orders/messages:batch"
-        answer = pool.request("POST", address, body=json.dumps({"messages": sent}), headers=claim)
-        assert answer.status in {200, 201}, answer.data
-        frames = [
-            pool.request(
-                "GET",
-                f"{node.base_url}/v1/topics/orders/queues/{queue}/messages?offset=0&checksum=crc32",
-                headers={"Accept": CONTENT_TYPE},
-            ).data
-            for queue in (0, 1)
-        ]
+    real.add_topic(topic, 2)
+    pool = urllib3.PoolManager()
+    sent = [{"text": "x", "queue_id": n % 2, "properties": {"n": str(n)}} for n in range(4)]
+    claim = {"Content-Type": "application/json", "Idempotency-Key": f'"{topic}"'}
+    path = f"{real.base_url}/v1/topics/{topic}"
+    batch = json.dumps({"messages": sent})
+    answer = pool.request("POST", f"{path}/messages:batch", body=batch, headers=claim)
+    assert answer.status in {200, 201}, answer.data
+    wanted = {"Accept": CONTENT_TYPE}
+    query = "messages?offset=0&checksum=crc32"
+    frames = [
+        pool.request("GET", f"{path}/queues/{queue}/{query}", headers=wanted).data
+        for queue in (0, 1)
+    ]
     assert all(b"MQ_STEP\x01" in each for each in frames), "or this test shows nothing"
     found = [row for each in frames for row in rows(each, include_properties=True)]
     kind = ("MQ_CONTENT_TYPE", "text/plain; charset=utf-8")

@@ -3,8 +3,6 @@
 import gc
 import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 
 import pyarrow as pa
@@ -20,28 +18,27 @@ from pyspark_curlew.writing.sink_options import parse_sink_options
 from pyspark_curlew.writing.write_task import Sender, send_all
 
 from spark_connector.tests.support.clock import Clock
-from spark_connector.tests.support.fake_node import FakeNode, refusal, run_fake_node
-from spark_connector.tests.support.real_node import RealNode, run_real_node
+from spark_connector.tests.support.fake_node import FakeNode, refusal
+from spark_connector.tests.support.real_node import RealNode
 from spark_connector.tests.support.sized import sized_options
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNode]:
-    with run_real_node(tmp_path_factory.mktemp("node")) as node:
-        node.add_topic("orders", 2)
-        for first in range(0, 60, 6):
-            for tag, shift in (("created", 0), ("paid", 2), ("sent", 4)):
-                node.send("orders", 0, *[b"%d" % (first + shift + n) for n in (0, 1)], tag=tag)
-        yield node
+def tagged(real: RealNode) -> str:
+    """A topic whose messages have three tags by turns, two each."""
+    real.add_topic("tagged", 2)
+    for first in range(0, 60, 6):
+        for tag, shift in (("created", 0), ("paid", 2), ("sent", 4)):
+            real.send("tagged", 0, *[b"%d" % (first + shift + n) for n in (0, 1)], tag=tag)
+    return "tagged"
 
 
 @pytest.fixture
-def node() -> Iterator[FakeNode]:
-    with run_fake_node() as node:
-        node.add_topic("orders", queues=2)
-        node.send("orders", 0, b"a", b"b", b"c")
-        node.send("orders", 1, b"d", b"e")
-        yield node
+def node(fake: FakeNode) -> FakeNode:
+    fake.add_topic("orders", queues=2)
+    fake.send("orders", 0, b"a", b"b", b"c")
+    fake.send("orders", 1, b"d", b"e")
+    return fake
 
 
 def reader_of(endpoint: str, **given: str) -> CurlewBatchReader:
@@ -64,24 +61,24 @@ def values(reader: CurlewBatchReader) -> list[bytes]:
     [("created", {0, 1}), ("created || sent", {0, 1, 4, 5}), ("*", set(range(6))), ("none", set())],
 )
 def test_only_the_tags_that_are_wanted(
-    real: RealNode, portion: str, expression: str, remainders: set[int]
+    real: RealNode, tagged: str, portion: str, expression: str, remainders: set[int]
 ) -> None:
     """Holes in the offsets are no loss under a filter, whatever the portions."""
-    reader = reader_of(real.base_url, filterTags=expression, pullMaxMessages=portion)
+    reader = reader_of(real.base_url, topic=tagged, filterTags=expression, pullMaxMessages=portion)
     found = [int(value) for value in values(reader)]
     assert found == [number for number in range(60) if number % 6 in remainders]
 
 
-def test_a_condition_over_properties(real: RealNode) -> None:
-    found = values(reader_of(real.base_url, filterTags="sql: TAGS = 'paid'"))
+def test_a_condition_over_properties(real: RealNode, tagged: str) -> None:
+    found = values(reader_of(real.base_url, topic=tagged, filterTags="sql: TAGS = 'paid'"))
     assert {int(value) % 6 for value in found} == {2, 3}
 
 
-def test_a_filter_that_the_service_does_not_understand(real: RealNode) -> None:
+def test_a_filter_that_the_service_does_not_understand(real: RealNode, tagged: str) -> None:
     with pytest.raises(RequestRefused, match="ILLEGAL_FILTER_EXPRESSION"):
-        values(reader_of(real.base_url, filterTags="sql: amount >"))
+        values(reader_of(real.base_url, topic=tagged, filterTags="sql: amount >"))
     with pytest.raises(OptionInvalid, match=r"'filterTags' = 'a \|\|'"):
-        reader_of(real.base_url, filterTags="a ||")
+        reader_of(real.base_url, topic=tagged, filterTags="a ||")
 
 
 def test_an_address_that_failed_is_not_tried_first_again(node: FakeNode) -> None:
@@ -96,15 +93,13 @@ def test_an_address_that_failed_is_not_tried_first_again(node: FakeNode) -> None
     assert len(clock.pauses) == 1
 
 
-def test_frames_are_compressed_both_ways(tmp_path: Path) -> None:
-    with run_real_node(tmp_path) as node:
-        node.add_topic("orders", 1)
-        given = {"endpoint": node.base_url, "compression": "zstd"}
-        options = parse_sink_options({**given, "topic": "orders"})
-        rows = pa.RecordBatch.from_pydict({"value": [b"x" * 1000] * 100})
-        sender = Sender(options, CurlewClient(options.http), 0, None)
-        assert send_all(sender, iter([rows])) == 100
-        assert values(reader_of(node.base_url, compression="zstd")) == [b"x" * 1000] * 100
+def test_frames_are_compressed_both_ways(real: RealNode, topic: str) -> None:
+    real.add_topic(topic, 1)
+    given = {"endpoint": real.base_url, "compression": "zstd", "topic": topic}
+    options = parse_sink_options(given)
+    rows = pa.RecordBatch.from_pydict({"value": [b"x" * 1000] * 100})
+    assert send_all(Sender(options, CurlewClient(options.http), 0, None), iter([rows])) == 100
+    assert values(CurlewBatchReader(parse_batch_options(given))) == [b"x" * 1000] * 100
 
 
 def test_compression_is_asked_for(node: FakeNode) -> None:

@@ -1,8 +1,7 @@
 """The sink: requests, refusals before any task, and rows that are stored once."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -44,20 +43,18 @@ from pyspark_curlew.writing.sink import CurlewStreamWriter, Sent
 from pyspark_curlew.writing.sink_options import parse_sink_options
 from pyspark_curlew.writing.write_task import Sender, send_all
 
-from app.domain.message import queue_for_sharding_key
 from app.store.formats.frame.batch_frame import HEADER_BYTES
-from spark_connector.tests.support.fake_node import FakeNode, Reply, refusal, run_fake_node
+from spark_connector.tests.support.fake_node import FakeNode, Reply, refusal
 from spark_connector.tests.support.proxy import Dropping, run_proxy
-from spark_connector.tests.support.real_node import run_real_node
-from spark_connector.tests.support.stored import stored_at, values_at
+from spark_connector.tests.support.real_node import RealNode
+from spark_connector.tests.support.stored import rows_at, values_at
 
 
 @pytest.fixture
-def node() -> Iterator[FakeNode]:
-    with run_fake_node() as node:
-        node.add_topic("orders", queues=2)
-        node.add_topic("events", queues=1)
-        yield node
+def node(fake: FakeNode) -> FakeNode:
+    fake.add_topic("orders", queues=2)
+    fake.add_topic("events", queues=1)
+    return fake
 
 
 TYPES: dict[str, DataType] = {
@@ -221,31 +218,6 @@ def test_options_of_sparks_own_writer_are_let_through() -> None:
     writer.abort([None], 0)
 
 
-def test_a_real_node_stores_what_is_sent(tmp_path: Path) -> None:
-    with run_real_node(tmp_path) as node:
-        node.add_topic("orders", 3)
-        keys = [f"k{number % 5}" for number in range(100)]
-        rows = batch(
-            value=[b"%d" % number for number in range(100)],
-            key=keys,
-            tag=["t"] * 100,
-        )
-        write(node.base_url, [rows], "value binary, key string, tag string", topic="orders")
-        reader = source_of(node.base_url, topic="orders", includeProperties="true")
-        reader = reader.reader(reader.schema())
-        found = [
-            row
-            for task in reader.partitions()
-            for part in reader.read(task)
-            for row in part.to_pylist()
-        ]
-    assert sorted(int(row["value"]) for row in found) == list(range(100))
-    for row in found:
-        number = int(row["value"])
-        assert (row["key"].decode(), row["tag"]) == (keys[number], "t")
-        assert row["queue"] == queue_for_sharding_key(keys[number], 3)
-
-
 @settings(deadline=None)
 @given(
     st.lists(st.lists(st.binary(max_size=30), min_size=1, max_size=6), min_size=1, max_size=6),
@@ -291,156 +263,115 @@ def test_a_portion_of_many_small_batches_is_few_pieces() -> None:
     assert b"".join(portion.frame) == b"".join(frame_of([whole]))
 
 
-def task(
-    endpoint: str,
-    values: list[bytes],
-    epoch: int,
-    keys: list[str] | None = None,
-    family: str = "spark:q1",
-    **given: str,
-) -> Sent:
-    """A task of a micro-batch, as Spark would run it."""
-    options = parse_sink_options({"endpoint": endpoint, "topic": "orders", **given})
-    producer = Producer(family, 0, epoch)
-    sender = Sender(options, CurlewClient(options.http), 0, producer)
-    columns = {"value": values} if keys is None else {"value": values, "key": keys[: len(values)]}
-    whole = pa.RecordBatch.from_pydict(columns)
-    parts = [whole.slice(first, 7) for first in range(0, len(values), 7)]
-    return Sent(send_all(sender, iter(parts)), producer.family)
+class Tasks:
+    """Tasks of micro-batches of one query, as Spark would run them, into one topic."""
+
+    def __init__(self, endpoint: str, topic: str) -> None:
+        self.options = {"endpoint": endpoint, "topic": topic, "sendMaxMessages": "8"}
+        self.family = f"spark:{topic}"
+
+    def run(self, rows: Sequence[int], epoch: int = 0, *, keyed: bool = False, **given: str) -> int:
+        """Send the numbers; how many they were."""
+        options = parse_sink_options({**self.options, **given})
+        producer = Producer(self.family, 0, epoch) if options.idempotence else None
+        sender = Sender(options, CurlewClient(options.http), 0, producer)
+        columns = {"value": [b"%d" % number for number in rows]}
+        if keyed:
+            columns["key"] = [b"k%d" % (number % 7) for number in rows]
+        whole = pa.RecordBatch.from_pydict(columns)
+        return send_all(sender, (whole.slice(first, 7) for first in range(0, len(rows), 7)))
+
+    def seal(self, epoch: int, *counts: int) -> None:
+        """The commit of a batch whose tasks sent so many each."""
+        writer = CurlewStreamWriter(parse_sink_options(self.options))
+        writer.commit([*[Sent(count, self.family) for count in counts], None], epoch)
+
+    def stored(self) -> list[int]:
+        return values_at(self.options["endpoint"], self.options["topic"])
 
 
-def queues_at(endpoint: str) -> set[int]:
-    return set(stored_at(endpoint, "queue"))
+@pytest.fixture
+def tasks(real: RealNode, topic: str) -> Tasks:
+    real.add_topic(topic, 3)
+    return Tasks(real.base_url, topic)
 
 
-def test_a_repeated_task_a_straggler_and_a_repeated_batch(tmp_path: Path) -> None:
+def test_a_repeated_task_a_straggler_and_a_repeated_batch(tasks: Tasks) -> None:
     """Each row once: a task that died in the middle, a second attempt, one that comes too late."""
-    rows = [b"%d" % number for number in range(100)]
-    with run_real_node(tmp_path) as node:
-        node.add_topic("orders", 3)
-        small = {"sendMaxMessages": "8"}
-        task(node.base_url, rows[:60], 4, **small)
-        assert task(node.base_url, rows, 4, **small).messages == 100
-        assert task(node.base_url, rows, 4, **small).messages == 100
-        options = parse_sink_options({"endpoint": node.base_url, "topic": "orders"})
-        writer = CurlewStreamWriter(options)
-        writer.commit([Sent(100, "spark:q1"), None], 4)
-        assert task(node.base_url, rows, 4, **small).messages == 100, "the batch is repeated"
-        assert values_at(node.base_url) == list(range(100))
-        task(node.base_url, [b"100"], 5)
-        writer.commit([Sent(1, "spark:q1")], 5)
-        with pytest.raises(ProducerFenced, match="CURLEW_FENCED"):
-            task(node.base_url, rows, 4, **small)
-        assert values_at(node.base_url) == list(range(101))
+    rows = range(100)
+    tasks.run(rows[:60], 4)
+    assert tasks.run(rows, 4) == 100
+    assert tasks.run(rows, 4) == 100, "the commit failed before it closed the batch"
+    tasks.seal(4, 100)
+    assert tasks.run(rows, 4) == 100, "the batch is repeated"
+    assert tasks.stored() == list(rows)
+    tasks.run([100], 5)
+    tasks.seal(5, 1)
+    with pytest.raises(ProducerFenced, match="CURLEW_FENCED"):
+        tasks.run(rows, 4)
+    assert tasks.stored() == list(range(101))
 
 
-def test_two_attempts_of_a_task_at_once(tmp_path: Path) -> None:
+def test_two_attempts_of_a_task_at_once(tasks: Tasks) -> None:
     """Speculation: both send the same rows at the same time, and both come to their end."""
-    rows = [b"%d" % number for number in range(400)]
-    with run_real_node(tmp_path) as node:
-        node.add_topic("orders", 2)
-        with ThreadPoolExecutor(2) as attempts:
-            given = {"sendMaxMessages": "3", "retryTimeoutMs": "60000"}
-            runs = [
-                attempts.submit(lambda: task(node.base_url, rows, 0, **given)) for _ in range(2)
-            ]
-        assert [run.result().messages for run in runs] == [400, 400]
-        assert values_at(node.base_url) == list(range(400))
+    given = {"sendMaxMessages": "3", "retryTimeoutMs": "60000"}
+    with ThreadPoolExecutor(2) as attempts:
+        runs = [attempts.submit(tasks.run, range(400), **given) for _ in range(2)]
+    assert [run.result() for run in runs] == [400, 400]
+    assert tasks.stored() == list(range(400))
 
 
 def test_a_commit_of_the_sink_that_fails_and_is_repeated(node: FakeNode) -> None:
     """The query ends with the error; the batch is repeated, and what it sends is known already."""
-    options = parse_sink_options(
-        {"endpoint": node.base_url, "topic": "orders", "retryTimeoutMs": "0"}
-    )
-    writer = CurlewStreamWriter(options)
+    tasks = Tasks(node.base_url, "orders")
+    tasks.options["retryTimeoutMs"] = "0"
     node.faults = [refusal(503)]
     with pytest.raises(ServiceUnavailable, match="closing batch 3"):
-        writer.commit([Sent(1, "spark:q1")], 3)
-    writer.commit([Sent(1, "spark:q1")], 3)
-    assert node.seals[-1] == ("spark:q1", 3)
+        tasks.seal(3, 1)
+    tasks.seal(3, 1)
+    assert node.seals[-1] == ("spark:orders", 3)
 
 
-def test_a_batch_that_is_repeated_after_its_seal_failed(tmp_path: Path) -> None:
-    rows = [b"%d" % number for number in range(50)]
-    with run_real_node(tmp_path) as node:
-        node.add_topic("orders", 2)
-        for _ in range(2):  # the second time after the commit has failed and the query began anew
-            task(node.base_url, rows, 0, sendMaxMessages="7")
-        options = parse_sink_options({"endpoint": node.base_url, "topic": "orders"})
-        CurlewStreamWriter(options).commit([Sent(50, "spark:q1")], 0)
-        assert values_at(node.base_url) == list(range(50))
-
-
-def test_a_batch_of_which_the_node_has_lost_rows_is_not_done(tmp_path: Path) -> None:
+def test_a_batch_of_which_the_node_has_lost_rows_is_not_done(tasks: Tasks) -> None:
     """As after a power loss, which may take what was acknowledged and not yet synced."""
-    rows = [b"%d" % number for number in range(50)]
-    with run_real_node(tmp_path) as node:
-        node.add_topic("orders", 2)
-        task(node.base_url, rows[:30], 0, sendMaxMessages="7")
-        options = parse_sink_options({"endpoint": node.base_url, "topic": "orders"})
-        writer = CurlewStreamWriter(options)
-        with pytest.raises(SequenceBroken, match=r"of 50 messages .* 30 are stored.* repeated"):
-            writer.commit([Sent(20, "spark:q1"), Sent(30, "spark:q1")], 0)
-        task(node.base_url, rows, 0, sendMaxMessages="7")
-        writer.commit([Sent(20, "spark:q1"), Sent(30, "spark:q1")], 0)
-        assert values_at(node.base_url) == list(range(50))
+    tasks.run(range(30))
+    with pytest.raises(SequenceBroken, match=r"of 50 messages .* 30 are stored.* repeated"):
+        tasks.seal(0, 20, 30)
+    tasks.run(range(50))
+    tasks.seal(0, 20, 30)
+    assert tasks.stored() == list(range(50))
 
 
-def test_a_repeated_batch_finds_its_rows_although_queues_were_added(tmp_path: Path) -> None:
-    """By key, and in turn. Without the plan of the first time they would go to other queues."""
-    rows = [b"%d" % number for number in range(60)]
-    with run_real_node(tmp_path) as node:
-        for keys in (None, [f"k{number % 7}" for number in range(60)]):
-            node.add_topic("orders", 2)
-            family = f"spark:{'turns' if keys is None else 'keys'}"
-            task(node.base_url, rows[:40], 3, keys, family, sendMaxMessages="5")
-            node.add_topic("orders", 5)
-            task(node.base_url, rows, 3, keys, family, sendMaxMessages="5")
-            assert values_at(node.base_url) == list(range(60))
-            assert queues_at(node.base_url) == {0, 1}
-            task(node.base_url, rows, 4, keys, family, sendMaxMessages="5")
-            assert queues_at(node.base_url) == {0, 1, 2, 3, 4}, "the next batch takes all"
-            node.remove_topic("orders")
-
-
-@pytest.mark.parametrize("changed", [{"sendMaxMessages": "8"}, {"sendMaxBytes": "1024"}])
-def test_a_repeated_batch_finds_its_rows_although_portions_have_another_size(
-    tmp_path: Path, changed: dict[str, str]
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("changed", [{}, {"sendMaxMessages": "8"}, {"sendMaxBytes": "1024"}])
+def test_a_repeated_batch_finds_its_rows_although_something_was_changed(
+    real: RealNode, topic: str, tasks: Tasks, keyed: bool, changed: dict[str, str]
 ) -> None:
-    """Rows without keys change queues with each portion; the first attempt says how large it is."""
-    rows = [b"%d" % number for number in range(60)]
+    """Queues are added, or portions get another size: rows without keys change queues with each.
+    Without the plan of the first time they would go to other queues."""
     before = {"sendMaxMessages": "5"}
-    with run_real_node(tmp_path) as node:
-        for keys in (None, [f"k{number % 7}" for number in range(60)]):
-            node.add_topic("orders", 3)
-            family = f"spark:{'turns' if keys is None else 'keys'}"
-            task(node.base_url, rows[:37], 3, keys, family, **before)
-            task(node.base_url, rows, 3, keys, family, **{**before, **changed})
-            assert values_at(node.base_url) == list(range(60))
-            node.remove_topic("orders")
+    tasks.run(range(37), 3, keyed=keyed, **before)
+    if not changed:
+        real.add_topic(topic, 5)
+    tasks.run(range(60), 3, keyed=keyed, **{**before, **changed})
+    assert tasks.stored() == list(range(60))
+    tasks.run(range(60), 4, keyed=keyed, **before)
+    queues = {row["queue"] for row in rows_at(real.base_url, topic)}
+    assert queues == set(range(3 if changed else 5)), "the next batch takes all"
 
 
-def test_a_request_whose_answer_was_lost_is_stored_once(tmp_path: Path) -> None:
-    with run_real_node(tmp_path) as node:
-        node.add_topic("orders", 1)
-        rule = Dropping(every=3)
-        with run_proxy(node.base_url, rule) as endpoint:
-            rows = [b"%d" % number for number in range(50)]
-            task(endpoint, rows, 0, sendMaxMessages="2")
-        assert rule.dropped.is_set()
-        assert values_at(node.base_url) == list(range(50))
-
-
-def test_without_idempotence_the_lost_answer_costs_a_duplicate(tmp_path: Path) -> None:
-    """The control of the test before this one."""
-    with run_real_node(tmp_path) as node:
-        node.add_topic("orders", 1)
-        with run_proxy(node.base_url, Dropping(every=3)) as endpoint:
-            rows = [batch(value=[b"%d" % number for number in range(50)])]
-            given = {"sendMaxMessages": "2", "idempotence": "false"}
-            write(endpoint, rows, "value binary", topic="orders", **given)
-        assert len(values_at(node.base_url)) > 50
+@pytest.mark.parametrize("idempotence", ["true", "false"])
+def test_a_request_whose_answer_was_lost_is_stored_once(
+    real: RealNode, topic: str, tasks: Tasks, idempotence: str
+) -> None:
+    """Control: without idempotence it is stored again."""
+    rule = Dropping(every=3)
+    with run_proxy(real.base_url, rule) as endpoint:
+        given = {"endpoint": endpoint, "sendMaxMessages": "2", "idempotence": idempotence}
+        tasks.run(range(20), **given)
+    assert rule.dropped.is_set()
+    assert (tasks.stored() == list(range(20))) == (idempotence == "true")
+    assert set(tasks.stored()) == set(range(20))
 
 
 def test_a_save_is_sealed(node: FakeNode) -> None:

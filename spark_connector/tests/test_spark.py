@@ -4,9 +4,7 @@ Needs Java 17. Where a node must lose messages or be caught at a certain request
 """
 
 import itertools
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,35 +12,26 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_connector.tests.support.fake_node import FakeNode, run_fake_node
-from spark_connector.tests.support.real_node import RealNode, run_real_node
+from spark_connector.tests.support.fake_node import FakeNode
+from spark_connector.tests.support.real_node import RealNode
 
 pytestmark = pytest.mark.spark
 
 DEADLINE_S = 120
 QUEUES = 3
-TOPIC_NUMBERS = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNode]:
-    with run_real_node(tmp_path_factory.mktemp("node")) as node:
-        yield node
 
 
 @pytest.fixture
-def topic(node: RealNode) -> str:
-    """A topic of its own for each test."""
-    name = f"orders-{next(TOPIC_NUMBERS)}"
-    node.add_topic(name, QUEUES)
-    return name
+def orders(real: RealNode, topic: str) -> str:
+    """A topic with queues."""
+    real.add_topic(topic, QUEUES)
+    return topic
 
 
 @pytest.fixture
-def fake() -> Iterator[FakeNode]:
-    with run_fake_node() as node:
-        node.add_topic("orders", QUEUES)
-        yield node
+def lossy(fake: FakeNode) -> FakeNode:
+    fake.add_topic("orders", QUEUES)
+    return fake
 
 
 @pytest.fixture
@@ -85,12 +74,12 @@ def bodies(prefix: str, count: int) -> list[bytes]:
 
 
 def test_rows_arrive_with_all_their_columns(
-    spark: SparkSession, node: RealNode, topic: str, tmp_path: Path
+    spark: SparkSession, real: RealNode, orders: str, tmp_path: Path
 ) -> None:
-    ids = node.send(topic, 1, b"one", b"two", tag="created")
+    ids = real.send(orders, 1, b"one", b"two", tag="created")
     found: list[Any] = []
     query = (
-        stream_of(spark, node.base_url, topic, includeProperties="true")
+        stream_of(spark, real.base_url, orders, includeProperties="true")
         .writeStream.foreachBatch(lambda frame, _number: found.extend(frame.collect()))
         .option("checkpointLocation", str(tmp_path))
         .trigger(availableNow=True)
@@ -99,7 +88,7 @@ def test_rows_arrive_with_all_their_columns(
     assert query.awaitTermination(DEADLINE_S)
     first, second = sorted(found, key=lambda row: int(row.offset))
     assert (bytes(first.key), bytes(first.value)) == (b"k-one", b"one")
-    assert (first.topic, first.queue, first.offset, first.tag) == (topic, 1, 0, "created")
+    assert (first.topic, first.queue, first.offset, first.tag) == (orders, 1, 0, "created")
     assert [first.message_id, second.message_id] == ids
     assert first.timestamp >= first.born_timestamp
     assert first.properties["KEYS"] == "k-one"
@@ -107,47 +96,36 @@ def test_rows_arrive_with_all_their_columns(
 
 
 def test_a_restart_goes_on_where_the_checkpoint_ends(
-    read_all: Callable[..., None], node: RealNode, topic: str, batches: list[list[bytes]]
+    read_all: Callable[..., None], real: RealNode, orders: str, batches: list[list[bytes]]
 ) -> None:
-    for queue in range(QUEUES):
-        node.send(topic, queue, *bodies(f"a{queue}-", 10))
-    read_all(node.base_url, topic)
-    for queue in range(QUEUES):
-        node.send(topic, queue, *bodies(f"b{queue}-", 10))
-    read_all(node.base_url, topic)
-    read_all(node.base_url, topic)
-    assert [len(batch) for batch in batches] == [30, 30]
+    """`latest` loses nothing from its first start on, though there was nothing to read."""
+    real.send(orders, 0, b"before")
+    for number in range(2):
+        read_all(real.base_url, orders, startingOffsets="latest")
+        for queue in range(QUEUES):
+            real.send(orders, queue, *bodies(f"{number}{queue}-", 10))
+    read_all(real.base_url, orders, startingOffsets="latest")
+    assert [len(batch) for batch in batches if batch] == [30, 30]
     assert len({value for batch in batches for value in batch}) == 60
 
 
 def test_available_now_keeps_the_limit(
-    read_all: Callable[..., None], node: RealNode, topic: str, batches: list[list[bytes]]
+    read_all: Callable[..., None], real: RealNode, orders: str, batches: list[list[bytes]]
 ) -> None:
     sent = [bodies(f"{queue}-", 10 * (queue + 1)) for queue in range(QUEUES)]
     for queue in range(QUEUES):
-        node.send(topic, queue, *sent[queue])
-    read_all(node.base_url, topic, maxOffsetsPerTrigger="16")
+        real.send(orders, queue, *sent[queue])
+    read_all(real.base_url, orders, maxOffsetsPerTrigger="16")
     assert [len(batch) for batch in batches] == [16, 16, 16, 12]
     received = sorted(value for batch in batches for value in batch)
     assert received == sorted(value for values in sent for value in values)
 
 
-def test_latest_loses_nothing_from_its_first_start_on(
-    read_all: Callable[..., None], node: RealNode, topic: str, batches: list[list[bytes]]
-) -> None:
-    node.send(topic, 0, b"before")
-    read_all(node.base_url, topic, startingOffsets="latest")
-    node.send(topic, 0, b"between")
-    node.send(topic, 2, b"between-too")
-    read_all(node.base_url, topic, startingOffsets="latest")
-    assert [batch for batch in batches if batch] == [[b"between", b"between-too"]]
-
-
 def test_a_running_query_picks_up_messages_and_queues(
-    spark: SparkSession, node: RealNode, topic: str, tmp_path: Path, batches: list[list[bytes]]
+    spark: SparkSession, real: RealNode, orders: str, tmp_path: Path, batches: list[list[bytes]]
 ) -> None:
     query = (
-        stream_of(spark, node.base_url, topic, pollWaitMs="200")
+        stream_of(spark, real.base_url, orders, pollWaitMs="200")
         .select("value")
         .writeStream.foreachBatch(lambda frame, _number: batches.append(values_of(frame)))
         .option("checkpointLocation", str(tmp_path))
@@ -156,8 +134,8 @@ def test_a_running_query_picks_up_messages_and_queues(
     try:
         for queue in range(QUEUES + 1):
             if queue == QUEUES:
-                node.add_topic(topic, QUEUES + 1)
-            node.send(topic, queue, *bodies(f"{queue}-", 5))
+                real.add_topic(orders, QUEUES + 1)
+            real.send(orders, queue, *bodies(f"{queue}-", 5))
             query.processAllAvailable()
             assert sum(len(batch) for batch in batches) == 5 * (queue + 1)
     finally:
@@ -167,106 +145,106 @@ def test_a_running_query_picks_up_messages_and_queues(
 def test_a_crash_in_the_first_batch_loses_nothing_to_latest(
     spark: SparkSession,
     read_all: Callable[..., None],
-    fake: FakeNode,
+    lossy: FakeNode,
     tmp_path: Path,
     batches: list[list[bytes]],
 ) -> None:
     """The batch fails after its end was stored; the restart resolves `latest` anew, further on."""
-    fake.send("orders", 0, b"old")
+    lossy.send("orders", 0, b"old")
 
     def fail(_frame: DataFrame, _number: int) -> None:
-        fake.send("orders", 0, b"c")
+        lossy.send("orders", 0, b"c")
         raise RuntimeError("crash")
 
     def send_when_latest_is_known(request: str) -> None:
         if "topics:positions" in request:
-            fake.after_request = lambda _request: None
-            fake.send("orders", 0, b"a", b"b")
+            lossy.after_request = lambda _request: None
+            lossy.send("orders", 0, b"a", b"b")
 
-    fake.after_request = send_when_latest_is_known
+    lossy.after_request = send_when_latest_is_known
     query = (
-        stream_of(spark, fake.base_url, "orders", startingOffsets="latest")
+        stream_of(spark, lossy.base_url, "orders", startingOffsets="latest")
         .writeStream.foreachBatch(fail)
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .start()
     )
     with pytest.raises(StreamingQueryException, match="crash"):
         query.awaitTermination(DEADLINE_S)
-    read_all(fake.base_url, "orders", startingOffsets="latest")
+    read_all(lossy.base_url, "orders", startingOffsets="latest")
     assert sorted(value for batch in batches for value in batch) == [b"a", b"b", b"c"]
 
 
 def test_lost_messages_stop_the_query_with_the_code(
-    read_all: Callable[..., None], fake: FakeNode, batches: list[list[bytes]]
+    read_all: Callable[..., None], lossy: FakeNode, batches: list[list[bytes]]
 ) -> None:
-    fake.send("orders", 0, *bodies("a", 4))
-    read_all(fake.base_url, "orders")
-    fake.send("orders", 0, *bodies("b", 4))
-    fake.topics["orders"][0].remove_before(6)
+    lossy.send("orders", 0, *bodies("a", 4))
+    read_all(lossy.base_url, "orders")
+    lossy.send("orders", 0, *bodies("b", 4))
+    lossy.topics["orders"][0].remove_before(6)
     with pytest.raises(StreamingQueryException, match=r"CURLEW_DATA_LOSS: topic 'orders' queue 0"):
-        read_all(fake.base_url, "orders")
-    read_all(fake.base_url, "orders", failOnDataLoss="false")
+        read_all(lossy.base_url, "orders")
+    read_all(lossy.base_url, "orders", failOnDataLoss="false")
     assert batches == [bodies("a", 4), bodies("b", 4)[2:]]
 
 
-def test_a_batch_read(spark: SparkSession, node: RealNode, topic: str) -> None:
+def test_a_batch_read(spark: SparkSession, real: RealNode, orders: str) -> None:
     sent = [bodies(f"{queue}-", 10) for queue in range(QUEUES)]
     for queue in range(QUEUES):
-        node.send(topic, queue, *sent[queue])
-    reader = spark.read.format("curlew").option("endpoint", node.base_url).option("topic", topic)
+        real.send(orders, queue, *sent[queue])
+    reader = spark.read.format("curlew").option("endpoint", real.base_url).option("topic", orders)
     frame = reader.load()
     assert values_of(frame.select("value")) == sorted(itertools.chain(*sent))
-    start, end = (f'{{"{topic}":{{"1":{offset}}}}}' for offset in (4, 7))
-    bounds = {"startingOffsets": start, "endingOffsets": end, "queues": f'{{"{topic}":[1]}}'}
+    start, end = (f'{{"{orders}":{{"1":{offset}}}}}' for offset in (4, 7))
+    bounds = {"startingOffsets": start, "endingOffsets": end, "queues": f'{{"{orders}":[1]}}'}
     assert values_of(reader.options(**bounds).load()) == sent[1][4:7]
     moment = min(row.timestamp for row in frame.collect())
-    given = {"endpoint": node.base_url, "topic": topic, "endingTimestamp": moment.isoformat()}
+    given = {"endpoint": real.base_url, "topic": orders, "endingTimestamp": moment.isoformat()}
     assert spark.read.format("curlew").options(**given).load().count() == 0
 
 
 def test_a_group_is_told_of_the_last_batch_too(
-    spark: SparkSession, node: RealNode, read_all: Callable[..., None], topic: str
+    spark: SparkSession, real: RealNode, read_all: Callable[..., None], orders: str
 ) -> None:
-    node.send(topic, 0, *bodies("a", 5))
+    real.send(orders, 0, *bodies("a", 5))
     for count in (5, 12):
-        read_all(node.base_url, topic, consumerGroup="etl", maxOffsetsPerTrigger="5")
-        assert node.committed("etl", topic).get(0) == count, "one batch, or several"
-        node.send(topic, 0, *bodies("b", 7))
+        read_all(real.base_url, orders, consumerGroup="etl", maxOffsetsPerTrigger="5")
+        assert real.committed("etl", orders).get(0) == count, "one batch, or several"
+        real.send(orders, 0, *bodies("b", 7))
 
 
 def test_code_that_was_written_for_kafka(
-    spark: SparkSession, node: RealNode, topic: str, tmp_path: Path
+    spark: SparkSession, real: RealNode, orders: str, tmp_path: Path
 ) -> None:
-    """`.load(topic)`, `partition` and `headers` both ways, a view, and what Spark's tables add."""
-    node.send(topic, 1, *bodies("a", 3))
-    copy = f"{topic}-copy"
-    node.add_topic(copy, 2)
-    reader = spark.read.format("curlew").option("endpoint", node.base_url)
-    read = reader.option("includeHeaders", "true").load(topic)
+    """`.load(orders)`, `partition` and `headers` both ways, a view, and what Spark's tables add."""
+    real.send(orders, 1, *bodies("a", 3))
+    copy = f"{orders}-copy"
+    real.add_topic(copy, 2)
+    reader = spark.read.format("curlew").option("endpoint", real.base_url)
+    read = reader.option("includeHeaders", "true").load(orders)
     assert {row.partition for row in read.collect()} == {1}
     changed = read.selectExpr("concat('x-', string(key)) AS key", "value", "partition", "headers")
-    writer = changed.write.format("curlew").option("endpoint", node.base_url).mode("append")
+    writer = changed.write.format("curlew").option("endpoint", real.base_url).mode("append")
     writer.save(copy)
     copied = reader.load(copy).collect()
     assert {(row.partition, row.tag, bytes(row.key)) for row in copied} == {
         (1, "t", f"x-k-a{number:04}".encode()) for number in range(3)
     }
-    options = f"endpoint '{node.base_url}', topic '{topic}'"
+    options = f"endpoint '{real.base_url}', topic '{orders}'"
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW orders USING curlew OPTIONS ({options})")
     assert spark.sql("SELECT count(*) FROM orders").first()[0] == 3
     spark.sql("DROP VIEW orders")
 
 
 def test_what_a_stream_writes_is_read_again(
-    spark: SparkSession, node: RealNode, topic: str, tmp_path: Path
+    spark: SparkSession, real: RealNode, orders: str, tmp_path: Path
 ) -> None:
-    copy = f"{topic}-copy"
-    node.add_topic(copy, 2)
+    copy = f"{orders}-copy"
+    real.add_topic(copy, 2)
     for queue in range(QUEUES):
-        node.send(topic, queue, *bodies(f"{queue}-", 40), tag="t")
-    address = {"endpoint": node.base_url}
+        real.send(orders, queue, *bodies(f"{queue}-", 40), tag="t")
+    address = {"endpoint": real.base_url}
     query = (
-        stream_of(spark, node.base_url, topic, maxOffsetsPerTrigger="50")
+        stream_of(spark, real.base_url, orders, maxOffsetsPerTrigger="50")
         .select("key", "value", "tag")
         .writeStream.format("curlew")
         .options(**address, topic=copy, checkpointLocation=str(tmp_path))
@@ -275,7 +253,7 @@ def test_what_a_stream_writes_is_read_again(
     )
     assert query.awaitTermination(DEADLINE_S)
     before, after = (
-        spark.read.format("curlew").options(**address, topic=name).load() for name in (topic, copy)
+        spark.read.format("curlew").options(**address, topic=name).load() for name in (orders, copy)
     )
     rows = before.select("key", "value", "tag")
     assert rows.exceptAll(after.select("key", "value", "tag")).count() == 0
@@ -284,14 +262,6 @@ def test_what_a_stream_writes_is_read_again(
     assert spark.read.format("curlew").options(**address, topic=copy).load().count() == 123
     with pytest.raises(Exception, match="CURLEW_UNSUPPORTED: a topic cannot be overwritten"):
         rows.write.format("curlew").options(**address, topic=copy).mode("overwrite").save()
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Spark calls listeners in its own time."""
-    give_up = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < give_up
-        threading.Event().wait(0.05)
 
 
 def test_a_mistaken_option_shows_at_load(spark: SparkSession) -> None:

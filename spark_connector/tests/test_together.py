@@ -2,9 +2,8 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pyarrow as pa
@@ -24,10 +23,9 @@ from spark_connector.tests.support.fake_node import (
     Reply,
     damage,
     refusal,
-    run_fake_node,
     truncation,
 )
-from spark_connector.tests.support.real_node import run_real_node
+from spark_connector.tests.support.real_node import RealNode
 from spark_connector.tests.support.sized import sized_options
 
 ORDERS_1 = QueueRange("orders", 1, 17, 20)
@@ -38,14 +36,13 @@ ALL = [b"m17", b"m18", b"m19", b"b", b"c", b"t"]
 
 
 @pytest.fixture
-def node() -> Iterator[FakeNode]:
-    with run_fake_node() as node:
-        node.add_topic("orders", queues=2)
-        node.add_topic("trips", queues=1)
-        node.send("orders", 1, *[b"m%d" % number for number in range(20)])
-        node.send("orders", 0, b"a", b"b", b"c")
-        node.send("trips", 0, b"t")
-        yield node
+def node(fake: FakeNode) -> FakeNode:
+    fake.add_topic("orders", queues=2)
+    fake.add_topic("trips", queues=1)
+    fake.send("orders", 1, *[b"m%d" % number for number in range(20)])
+    fake.send("orders", 0, b"a", b"b", b"c")
+    fake.send("trips", 0, b"t")
+    return fake
 
 
 def options_of(url: str, **given: str) -> SourceOptions:
@@ -262,21 +259,17 @@ def test_what_was_begun_is_closed_when_not_all_can_be(
     assert client.pull_at_once(pulls) == [None, None]
 
 
-def test_a_real_node_and_a_filter(tmp_path: Path) -> None:
-    with run_real_node(tmp_path) as node:
-        node.add_topic("orders", queues=3)
-        for queue in range(3):
-            node.send("orders", queue, b"a%d" % queue, b"b%d" % queue, tag="t")
-        node.send("orders", 1, b"other", tag="u")
-        node.send("orders", 1, b"last", tag="t")
-        ranges = [QueueRange("orders", queue, 0, 4 if queue == 1 else 2) for queue in range(3)]
-        for tags in (None, "t", "u"):
-            given = {} if tags is None else {"filterTags": tags}
-            options = options_of(node.base_url, **given)
-            client = CurlewClient(options.http)
-            together = rows(list(read_range(QueueRanges(tuple(ranges)), options, client)))
-            single = [
-                row for each in ranges for row in rows(list(read_range(each, options, client)))
-            ]
-            assert together == single
-            assert len(together) == {None: 8, "t": 7, "u": 1}[tags]
+@pytest.mark.parametrize(("tags", "count"), [(None, 8), ("t", 7), ("u", 1)])
+def test_a_real_node_and_a_filter(real: RealNode, topic: str, tags: str | None, count: int) -> None:
+    real.add_topic(topic, queues=3)
+    for queue in range(3):
+        real.send(topic, queue, b"a%d" % queue, b"b%d" % queue, tag="t")
+    real.send(topic, 1, b"other", tag="u")
+    real.send(topic, 1, b"last", tag="t")
+    ranges = [QueueRange(topic, queue, 0, 4 if queue == 1 else 2) for queue in range(3)]
+    options = options_of(real.base_url, **({} if tags is None else {"filterTags": tags}))
+    client = CurlewClient(options.http)
+    together = rows(list(read_range(QueueRanges(tuple(ranges)), options, client)))
+    single = [row for each in ranges for row in rows(list(read_range(each, options, client)))]
+    assert together == single
+    assert len(together) == count

@@ -1,72 +1,67 @@
 """What a real node says about topics, as far as the connector relies on it."""
 
 import threading
-from pathlib import Path
 
+import pytest
 from pyspark_curlew.http.client import NAMES_BYTES_MAX, TOPICS_MAX, WAIT_MS_MAX, CurlewClient
 from pyspark_curlew.http.http_options import HTTP_NAMES, read_http_options
 from pyspark_curlew.option_reader import OptionReader
 
 from app.domain.limits import Limits
-from spark_connector.tests.support.real_node import run_real_node
+from spark_connector.tests.support.real_node import RealNode
 
 
-def test_a_real_topic_made_anew_has_another_generation(tmp_path: Path) -> None:
-    with run_real_node(tmp_path) as node:
-        node.add_topic("orders", 2)
-        options = read_http_options(OptionReader({"endpoint": node.base_url}, HTTP_NAMES))
-        client = CurlewClient(options)
-        node.send("orders", 0, b"a", b"b")
-        first = client.positions(["orders"])
-        node.add_topic("orders", 3)
-        grown = client.positions(["orders"], known=first.state, wait_ms=60_000)
-        assert list(grown.topics["orders"].queues) == [0, 1, 2]
-        assert grown.topics["orders"].generation == first.topics["orders"].generation
-        node.remove_topic("orders")
-        assert client.positions(["orders"]).missing == {"orders"}
-        node.add_topic("orders", 2)
-        assert client.queue_count("orders") == 2
-        assert client.topic_names() == ["orders"]
-        anew = client.positions(["orders"])
-        assert anew.topics["orders"].generation != first.topics["orders"].generation
-        queue = anew.topics["orders"].queues[0]
-        assert (queue.min_offset, queue.max_offset) == (2, 2), "no offset is given again"
+@pytest.fixture
+def client(real: RealNode) -> CurlewClient:
+    reader = OptionReader({"endpoint": real.base_url}, HTTP_NAMES)
+    return CurlewClient(read_http_options(reader))
 
 
-def test_a_real_node_answers_a_wait_when_a_message_comes(tmp_path: Path) -> None:
-    with run_real_node(tmp_path) as node:
-        node.add_topic("orders", 2)
-        options = read_http_options(OptionReader({"endpoint": node.base_url}, HTTP_NAMES))
-        client = CurlewClient(options)
-        known = client.positions(["orders"]).state
-        sender = threading.Timer(0.05, lambda: node.send("orders", 1, b"x"))
-        sender.start()
-        found = client.positions(["orders"], known, 60_000).topics["orders"].queues[1]
-        sender.join()
-        assert found.max_offset == 1
-        assert found.average_bytes is not None
+def test_a_real_topic_made_anew_has_another_generation(
+    real: RealNode, topic: str, client: CurlewClient
+) -> None:
+    real.add_topic(topic, 2)
+    real.send(topic, 0, b"a", b"b")
+    first = client.positions([topic])
+    real.add_topic(topic, 3)
+    grown = client.positions([topic], known=first.state, wait_ms=60_000)
+    assert list(grown.topics[topic].queues) == [0, 1, 2]
+    assert grown.topics[topic].generation == first.topics[topic].generation
+    real.remove_topic(topic)
+    assert client.positions([topic]).missing == {topic}
+    assert topic not in client.topic_names()
+    real.add_topic(topic, 2)
+    assert client.queue_count(topic) == 2
+    assert topic in client.topic_names()
+    anew = client.positions([topic])
+    assert anew.topics[topic].generation != first.topics[topic].generation
+    queue = anew.topics[topic].queues[0]
+    assert (queue.min_offset, queue.max_offset) == (2, 2), "no offset is given again"
 
 
-def test_more_topics_than_one_call_takes(tmp_path: Path) -> None:
-    with run_real_node(tmp_path) as node:
-        node.add_topic("orders", 1)
-        options = read_http_options(OptionReader({"endpoint": node.base_url}, HTTP_NAMES))
-        found = CurlewClient(options).positions(
-            [*[f"other-{number}" for number in range(TOPICS_MAX)], "orders"]
-        )
-        assert list(found.topics) == ["orders"]
-        assert len(found.missing) == TOPICS_MAX
+def test_a_real_node_answers_a_wait_when_a_message_comes(
+    real: RealNode, topic: str, client: CurlewClient
+) -> None:
+    real.add_topic(topic, 2)
+    known = client.positions([topic]).state
+    sender = threading.Timer(0.05, lambda: real.send(topic, 1, b"x"))
+    sender.start()
+    found = client.positions([topic], known, 60_000).topics[topic].queues[1]
+    sender.join()
+    assert found.max_offset == 1
+    assert found.average_bytes is not None
 
 
-def test_topics_with_long_names(tmp_path: Path) -> None:
-    """The names are in the request's target, whose length the service bounds."""
-    names = [f"{number:03}-{'x' * 123}" for number in range(TOPICS_MAX)]
-    with run_real_node(tmp_path) as node:
-        node.add_topic(names[-1], 1)
-        options = read_http_options(OptionReader({"endpoint": node.base_url}, HTTP_NAMES))
-        found = CurlewClient(options).positions(names)
-        assert list(found.topics) == [names[-1]]
-        assert len(found.missing) == TOPICS_MAX - 1
+@pytest.mark.parametrize("length", [10, 120])
+def test_more_topics_than_one_call_takes(
+    real: RealNode, topic: str, client: CurlewClient, length: int
+) -> None:
+    """Their names are in the request's target, whose length the service bounds."""
+    real.add_topic(topic, 1)
+    others = [f"{number:03}-{'x' * (length - 4)}" for number in range(TOPICS_MAX)]
+    found = client.positions([*others, topic])
+    assert list(found.topics) == [topic]
+    assert len(found.missing) == TOPICS_MAX
 
 
 def test_the_bounds_of_a_call_are_the_service_s() -> None:

@@ -1,49 +1,41 @@
-"""A Spark application: copies one topic to another, as a driver that tests can kill.
+"""A Spark application: copies topic `orders`, as a driver that tests can kill.
 
-Arguments: endpoint, topic, copy, folder, trigger (`once` ends with what was there, `always` goes
-on), whether the sink is idempotent, and further options of source and sink as JSON.
+Arguments: endpoint, folder, trigger (`once` ends with what was there, `always` goes on), and more
+options of source and sink as JSON. Two queries run: to `copy` with a sink that is idempotent, to
+`twice` with one that is not.
 """
 
 import json
 import sys
 
-from pyspark.sql import SparkSession
-from pyspark_curlew import register
+from spark_connector.tests.support.session import local_session
 
 
 def main() -> None:
-    endpoint, topic, copy, folder, trigger, idempotence, *others = sys.argv[1:]
+    endpoint, folder, trigger, *others = sys.argv[1:]
     of_source, of_sink = map(json.loads, others)
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.log.level", "ERROR")
-        .config("spark.local.dir", f"{folder}/spark")
-        .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .getOrCreate()
+    spark = local_session(
+        "local[4]", spark_local_dir=f"{folder}/spark", spark_sql_warehouse_dir=f"{folder}/warehouse"
     )
-    register(spark)
-    rows = (
+    address = {"endpoint": endpoint, "retryTimeoutMs": "200000"}
+    trigger_of = {"once": {"availableNow": True}, "always": {"processingTime": "0 seconds"}}
+    queries = [
         spark.readStream.format("curlew")
-        .options(endpoint=endpoint, topic=topic, startingOffsets="earliest")
-        .options(maxOffsetsPerTrigger="1600", retryTimeoutMs="200000")
+        .options(**address, topic="orders", startingOffsets="earliest")
+        .options(maxOffsetsPerTrigger="1600")
         .options(**of_source)
         .load()
-    )
-    trigger_of = {"once": {"availableNow": True}, "always": {"processingTime": "0 seconds"}}
-    query = (
-        rows.select("key", "value")
+        .select("key", "value")
         .writeStream.format("curlew")
-        .options(endpoint=endpoint, topic=copy, checkpointLocation=f"{folder}/checkpoint")
-        .options(sendMaxMessages="20", retryTimeoutMs="200000", idempotence=idempotence)
+        .options(**address, topic=copy, checkpointLocation=f"{folder}/checkpoint-{copy}")
+        .options(sendMaxMessages="20", idempotence=idempotence)
         .options(**of_sink)
         .trigger(**trigger_of[trigger])
         .start()
-    )
-    query.awaitTermination()
+        for copy, idempotence in (("copy", "true"), ("twice", "false"))
+    ]
+    for query in queries:
+        query.awaitTermination()
 
 
 main()

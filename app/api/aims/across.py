@@ -57,11 +57,23 @@ class Split(NamedTuple):
     """What is done with handles; empty: each list has its own, or it is a batch of messages."""
 
 
+class InEach(NamedTuple):
+    """A change that each shard makes of what it has, and `merge` makes one document of theirs. When
+    a shard does not answer the status is 207."""
+
+    merge: Callable[[Documents], Document]
+    tries_first: bool = False
+    """All are asked first what the change would be: when one refuses it, none makes it."""
+    topics: str = ""
+    """The member of the body that says for which topics; in one without it are then those of all
+    shards."""
+
+
 class InTurn(NamedTuple):
     """Messages are leased from one shard at a time, and all are waited for."""
 
 
-Across = Together | InOrder | Split | InTurn
+Across = Together | InOrder | Split | InEach | InTurn
 
 
 class Place(NamedTuple):

@@ -86,7 +86,7 @@ def offsets_of_group(documents: Documents, owner: Owner) -> Document:
         for row in rows_of(document, "offsets")
         if owner(_text(row, "topic"), cast("int", row["queue_id"])) == shard
     ]
-    rows.sort(key=lambda row: (_text(row, "topic"), cast("int", row["queue_id"])))
+    rows.sort(key=_of_queue)
     return {**_first(documents), "offsets": rows}
 
 
@@ -100,6 +100,27 @@ def positions(documents: Documents, owner: Owner) -> Document:
     states = {shard: _text(document, "state") for shard, document in documents.items()}
     topics = _topics(documents, owner, "queues")
     return {**_first(documents), "topics": topics, "state": written_states(states)}
+
+
+def resets(documents: Documents) -> Document:
+    """Rows of all, in the order of topics and queues; the newest generation of the members."""
+    rows = _joined(documents, "offsets")["offsets"]
+    missing = {name for each in documents.values() for name in _names(each, "missing_topics")}
+    return {
+        **_first(documents),
+        "generation": max(_numbers(documents.values(), "generation")),
+        "offsets": sorted(cast("list[Document]", rows), key=_of_queue),
+        "missing_topics": sorted(missing),
+    }
+
+
+def forgotten(documents: Documents) -> Document:
+    """What all shards would forget; nothing when they have done it."""
+    first = _first(documents)
+    if not first:
+        return {}
+    rows = cast("list[Document]", _joined(documents, "offsets")["offsets"])
+    return {**first, "offsets": sorted(rows, key=lambda row: cast("int", row["queue_id"]))}
 
 
 def client(documents: Documents, owner: Owner) -> Document:
@@ -149,6 +170,14 @@ def _text(document: Document, name: str) -> str:
 
 def _numbers(rows: Iterable[Document], name: str) -> list[int]:
     return [cast("int", row[name]) for row in rows if row[name] is not None]
+
+
+def _names(document: Document, name: str) -> list[str]:
+    return cast("list[str]", document[name])
+
+
+def _of_queue(row: Document) -> tuple[str, int]:
+    return _text(row, "topic"), cast("int", row["queue_id"])
 
 
 def _least(rows: Iterable[Document], name: str) -> int | None:

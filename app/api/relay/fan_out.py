@@ -6,8 +6,12 @@ Whoever does not answer is an error in its place, never a failure of the whole. 
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Final, Protocol
 
+import msgspec
+
+from app.api.aims.across import Document
 from app.api.http.request_context import RequestContext
 from app.api.relay.calls import CallAnswer, CallRequest, pass_on
 from app.domain.errors import CurlewError, RelayInterrupted, ShardUnavailable
@@ -121,3 +125,27 @@ async def refuse(
             fields={"shard": ",".join(missing)},
         )
     await pass_on(exchange, problem)
+
+
+def sorted_out(
+    found: Mapping[str, Outcome],
+) -> tuple[dict[str, Document], dict[str, str], CallAnswer | None]:
+    """Documents by shards, empty where the answer has none; shards without an answer, and why; the
+    first problem that is an answer: what was asked is not well, or is not there."""
+    documents: dict[str, Document] = {}
+    missing: dict[str, str] = {}
+    problem: CallAnswer | None = None
+    for shard, outcome in found.items():
+        if isinstance(outcome, CurlewError):
+            missing[shard] = outcome.detail
+        elif outcome.status < HTTPStatus.MULTIPLE_CHOICES:
+            body = outcome.body or b"{}"
+            documents[shard] = msgspec.json.decode(body, type=dict[str, object])
+        elif outcome.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            missing[shard] = f"it answers {outcome.status}"
+            problem = problem or outcome
+        else:
+            problem = problem or outcome
+            if outcome.status != HTTPStatus.NOT_FOUND:
+                missing[shard] = f"it answers {outcome.status}"
+    return documents, missing, problem

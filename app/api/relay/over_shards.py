@@ -16,6 +16,7 @@ from app.api.aims import merges
 from app.api.aims.across import (
     PARTIAL,
     Document,
+    InEach,
     InOrder,
     InTurn,
     Place,
@@ -30,11 +31,19 @@ from app.api.http.request_context import NOT_KEPT, Headers, RequestContext
 from app.api.naming.request_namespace import stored
 from app.api.operations.operation import Operation
 from app.api.relay.calls import CallAnswer, CallRequest, part_of, query_of
-from app.api.relay.fan_out import PART_SECONDS, Outcome, ask, ask_each, refuse, wait_for_any
+from app.api.relay.changes import change
+from app.api.relay.fan_out import (
+    PART_SECONDS,
+    Outcome,
+    ask,
+    ask_each,
+    refuse,
+    sorted_out,
+    wait_for_any,
+)
 from app.api.relay.receives import ReceivesInTurn
 from app.api.relay.relay import Relay
 from app.api.relay.split import split
-from app.domain.errors import CurlewError
 
 _encode: Final = msgspec.json.encode
 _PAGE_SIZE: Final = "page_size"
@@ -62,6 +71,8 @@ class OverShards:
             return await split(self._relay, exchange, operation, names)
         if isinstance(across, InTurn):
             return await self._in_turn.answered(exchange, names)
+        if isinstance(across, InEach):
+            return await change(self._relay, exchange, across)
         if isinstance(across, Together):
             await self._together(exchange, across)
         else:
@@ -79,7 +90,7 @@ class OverShards:
         request = part_of(exchange, _query_bytes(query))
         requests = dict.fromkeys(relay.shards_from_here(), request)
         found = await ask_each(relay, exchange, requests)
-        documents, missing, problem = _sorted_out(found)
+        documents, missing, problem = sorted_out(found)
         if not documents:
             await refuse(exchange, problem, missing)
             return
@@ -171,7 +182,7 @@ class _Page:
     def add(self, shard: str, outcome: Outcome) -> None:
         """What a shard has answered."""
         self._last = shard
-        documents, missing, problem = _sorted_out({shard: outcome})
+        documents, missing, problem = sorted_out({shard: outcome})
         self.missing |= missing
         if problem is not None:
             self.problem = self.problem or problem
@@ -212,29 +223,6 @@ class _Page:
 
 
 # --- answers
-
-
-def _sorted_out(
-    found: dict[str, Outcome],
-) -> tuple[dict[str, Document], dict[str, str], CallAnswer | None]:
-    """Documents by shards; shards without an answer, and why; the first problem that is an answer:
-    what was asked is not well, or is not there."""
-    documents: dict[str, Document] = {}
-    missing: dict[str, str] = {}
-    problem: CallAnswer | None = None
-    for shard, outcome in found.items():
-        if isinstance(outcome, CurlewError):
-            missing[shard] = outcome.detail
-        elif outcome.status == HTTPStatus.OK:
-            documents[shard] = msgspec.json.decode(outcome.body, type=dict[str, object])
-        elif outcome.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            missing[shard] = f"it answers {outcome.status}"
-            problem = problem or outcome
-        else:
-            problem = problem or outcome
-            if outcome.status != HTTPStatus.NOT_FOUND:
-                missing[shard] = f"it answers {outcome.status}"
-    return documents, missing, problem
 
 
 async def _answer(

@@ -294,21 +294,22 @@ class OffsetAdmin:
     async def reset(
         self,
         group: str,
-        topic: str | None,
+        names: Sequence[str] | None,
         request: ResetRequest,
         check: Callable[[Iterable[str]], None] = lambda _topics: None,
     ) -> ResetResult:
-        """Set the offsets of one topic or of all topics of the group, backwards or forwards.
+        """Set the offsets of these topics, or of all topics of the group, backwards or forwards, in
+        the queues of this node's shard.
 
         `check` is given the names of all, and raises what keeps them as they are.
         """
         settings = self.find_group(group)
         refuse_broadcast(settings)
-        if topic is None:
+        if names is None:
             topics = await self._topics_of(group)
-            check(view.name for view in topics)
         else:
-            topics = [find_topic(self._metadata, topic)]
+            topics = [find_topic(self._metadata, name) for name in names]
+        check(view.name for view in topics)
         changes: list[OffsetChange] = []
         for view in topics:
             changes += await self._plan(group, view, request)
@@ -347,6 +348,7 @@ class OffsetAdmin:
             self._change(topic, queue_id, before.get(queue_id), offset)
             for queue_id, offset in enumerate(wanted)
             if request.queues is None or queue_id in request.queues
+            if topic.shard_of(queue_id) is None
         ]
 
     def _change(self, topic: Topic, queue_id: int, before: int | None, wanted: int) -> OffsetChange:
@@ -453,12 +455,27 @@ class OffsetAdmin:
     async def take_snapshot(
         self, group: str, name: str, *, is_dry_run: bool = False
     ) -> OffsetSnapshot:
-        """Keep all committed offsets of the group under a name that is free."""
+        """Keep all committed offsets of the group under a name that is free; those of queues of
+        other shards as SQL has them."""
         check_name("snapshot", name)
         refuse_broadcast(self.find_group(group))
+        rows = [*await self.all_committed(group), *await self._elsewhere(group)]
+        rows.sort(key=lambda row: (row.topic, row.queue_id))
         return await self._metadata.offset_snapshots.create(
-            group, name, await self.all_committed(group), is_dry_run=is_dry_run
+            group, name, rows, is_dry_run=is_dry_run
         )
+
+    async def _elsewhere(self, group: str) -> list[CommittedOffset]:
+        """The copy of what other nodes have committed, at most some seconds old."""
+        topics = self._metadata.snapshot.topics
+        return [
+            row
+            for row in await self._metadata.load_offsets(group)
+            if (topic := topics.get(row.topic)) is not None
+            and row.topic_generation in (0, topic.generation)
+            and row.queue_id < topic.queues
+            and topic.shard_of(row.queue_id) is not None
+        ]
 
     async def snapshots(self, group: str) -> list[OffsetSnapshot]:
         """All of the group, by name."""
@@ -484,6 +501,8 @@ class OffsetAdmin:
             if topic is None or is_other or row.queue_id >= topic.queues:
                 missing.add(row.topic)
                 continue
+            if topic.shard_of(row.queue_id) is not None:
+                continue  # whose node does it
             before = self._offset_cache.committed(group, row.topic).get(row.queue_id)
             changes.append(self._change(topic, row.queue_id, before, row.offset))
         return await self._carry_out(

@@ -62,6 +62,7 @@ OF_CLIENT: Final = {
     "NewTime": "MoveBody",
     "OffsetCommit": "CommitBody",
     "OffsetReset": "ResetBody",
+    "OffsetsReset": "ResetAllBody",
     "LettersToPurge": "PurgeBody",
     "LettersToRedrive": "RedriveBody",
 }

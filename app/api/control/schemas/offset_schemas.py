@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from app.api.control.schemas.member_schemas import QueueDocument
+from app.api.control.schemas.names import TopicName
 from app.api.control.schemas.schemas import (
     INT64_MAX,
     AnswerModel,
@@ -86,6 +87,15 @@ class ResetBody(DryRunBody):
         return ResetRequest(self.to, value, queues, is_dry_run)
 
 
+class ResetAllBody(ResetBody):
+    """Where to set the offsets of several topics. `dry_run` answers the table and changes
+    nothing."""
+
+    topics: list[TopicName] | None = Field(
+        default=None, min_length=1, description="default: all topics of the group"
+    )
+
+
 class RestoreBody(DryRunBody):
     """`dry_run` answers the table and changes nothing."""
 
@@ -115,7 +125,7 @@ class OffsetChangeDocument(AnswerModel):
         )
 
 
-class ResetAnswer(AnswerModel):
+class ResetAnswer(MergedModel):
     """The table before and after. With live members `generation` has risen and tells them."""
 
     group: str

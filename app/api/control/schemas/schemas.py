@@ -84,6 +84,12 @@ class MergedModel(AnswerModel):
     model_config = ConfigDict(json_schema_extra=_with_partial)
 
 
+class Partly(AnswerModel):
+    """What was done, but not in the shards that are named: they did not answer, or refused."""
+
+    partial: list[str] = Field(description="shards where it was not done", examples=[["c"]])
+
+
 class DryRunBody(RequestModel):
     """Parent of bodies that can ask for a dry run, as the query can."""
 

@@ -365,7 +365,7 @@ async def test_a_dead_letter_whose_lease_ends_before_it_is_written_is_no_success
             await until(lambda: bool(world.store.held))
             if how == "a reset":
                 request = ResetRequest("earliest")
-                tasks.create_task(world.broker.offset_admin.reset(GROUP, TOPIC, request))
+                tasks.create_task(world.broker.offset_admin.reset(GROUP, [TOPIC], request))
             else:
                 settings = GroupSettings(
                     order=DeliveryOrder.FIFO, retry_policy=CustomizedRetry((0,))

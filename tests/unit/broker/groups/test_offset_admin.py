@@ -47,7 +47,9 @@ async def reset(
     world: World, to: ResetTarget, value: int = 0, *, topic: str | None = TOPIC, **more: object
 ) -> list[tuple[int | None, int]]:
     request = ResetRequest(to, value, **more)  # type: ignore[arg-type]
-    result = await world.broker.offset_admin.reset(GROUP, topic, request)
+    result = await world.broker.offset_admin.reset(
+        GROUP, None if topic is None else [topic], request
+    )
     return [(change.before, change.after) for change in result.changes]
 
 
@@ -79,7 +81,7 @@ class TestReset:
             await reset(world, "latest", queues=frozenset({2}))
 
     async def test_what_cannot_be_read_is_clamped_and_said(self, world: World) -> None:
-        result = await world.broker.offset_admin.reset(GROUP, TOPIC, ResetRequest("offset", 3))
+        result = await world.broker.offset_admin.reset(GROUP, [TOPIC], ResetRequest("offset", 3))
         number = world.metadata.snapshot.topics[TOPIC].generation
         assert result.changes == [
             OffsetChange(TOPIC, 0, 2, 3, 0, 4, is_clamped=False, topic_generation=number),
@@ -108,7 +110,7 @@ class TestReset:
     async def test_members_are_told_by_a_generation(self, world: World) -> None:
         members = world.broker.members
         await members.heartbeat(GROUP, "a", ORDERS, never_gone)
-        result = await world.broker.offset_admin.reset(GROUP, TOPIC, ResetRequest("earliest"))
+        result = await world.broker.offset_admin.reset(GROUP, [TOPIC], ResetRequest("earliest"))
         assert result.generation == 2
         with pytest.raises(StaleGeneration):
             await world.broker.offset_admin.commit(
@@ -138,13 +140,13 @@ class TestReset:
         with pytest.raises(TopicNotFound):
             await reset(world, "latest", topic="none")
         with pytest.raises(GroupNotFound):
-            await world.broker.offset_admin.reset("none", TOPIC, ResetRequest("latest"))
+            await world.broker.offset_admin.reset("none", [TOPIC], ResetRequest("latest"))
         await world.group(GroupSettings(), "idle")
         with pytest.raises(SubscriptionNotFound):
             await world.broker.offset_admin.reset("idle", None, ResetRequest("latest"))
         await world.group(GroupSettings(mode=GroupMode.BROADCAST), "radio")
         with pytest.raises(BroadcastGroup):
-            await world.broker.offset_admin.reset("radio", TOPIC, ResetRequest("latest"))
+            await world.broker.offset_admin.reset("radio", [TOPIC], ResetRequest("latest"))
 
 
 class TestForgetting:

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from fastapi import Depends, Query, Response
 
 from app.api.aims import merges
-from app.api.aims.across import Together
+from app.api.aims.across import InEach, Together
 from app.api.aims.of_names import POSITIONS
 from app.api.control.dependencies import WithAccess, WithServices, json_body
 from app.api.control.log_changes import WithBeginning
@@ -16,6 +16,7 @@ from app.api.control.schemas.change_documents import deleted, dry_run_answer
 from app.api.control.schemas.offset_schemas import (
     AllGroupOffsets,
     CommitBody,
+    ResetAllBody,
     ResetAnswer,
     ResetBody,
     RestoreBody,
@@ -24,9 +25,9 @@ from app.api.control.schemas.offset_schemas import (
     SnapshotList,
     TopicQueueOffset,
 )
-from app.api.control.schemas.schemas import CommitAnswer, GroupOffsets
+from app.api.control.schemas.schemas import CommitAnswer, GroupOffsets, Partly
 from app.api.http.conditions import WithDryRun, is_dry_run
-from app.api.operations.operation import Action, Body, Json
+from app.api.operations.operation import Action, Answer, Body, Json
 from app.broker.results import Committed, QueuePosition
 from app.domain.access.actions import Kind, Target
 from app.domain.access.caller import not_permitted
@@ -40,6 +41,7 @@ _RESETS: Final[dict[str, Json]] = {
     "go back to a time": {"to": "timestamp", "timestamp_ms": 1_764_000_000_000},
     "skip ten messages of each queue": {"to": "shift", "shift": 10},
 }
+_PARTLY: Final = {207: Answer("Not in all shards: `partial` names the others", ResetAnswer)}
 
 
 @router.serve(
@@ -126,8 +128,9 @@ async def commit_group_offsets(
     "Forget a group's offsets in a topic",
     needs={"group": Action.UPDATE, "topic": Action.GET},
     status=204,
-    answers={200: dry_run_answer(CommitAnswer)},
+    answers={200: dry_run_answer(CommitAnswer), 207: Answer("Not in all shards", Partly)},
     problems=(409,),
+    across=InEach(merges.forgotten, tries_first=True),
 )
 async def delete_group_offsets(
     group: str, topic: str, services: WithServices, dry_run: WithDryRun = None
@@ -144,7 +147,9 @@ async def delete_group_offsets(
     "Set a group's offsets in a topic",
     needs={"group": Action.UPDATE, "topic": Action.GET},
     body=Body(ResetBody, required=True, examples=_RESETS),
+    answers=_PARTLY,
     problems=(409,),
+    across=InEach(merges.resets, tries_first=True),
 )
 async def reset_group_offsets(
     group: str,
@@ -153,10 +158,11 @@ async def reset_group_offsets(
     body: Annotated[ResetBody, Depends(json_body(ResetBody))],
     dry_run: WithDryRun = None,
 ) -> ResetAnswer:
-    """Backwards or forwards, also while the group is at work: leases end, members are told."""
+    """Backwards or forwards, also while the group is at work: leases end, members are told. Each
+    shard does it for its queues; when one does not answer the status is 207."""
     tries = is_dry_run(dry_run, body.asks_for_dry_run)
     request = body.request(is_dry_run=tries)
-    result = await services.broker.offset_admin.reset(group, topic, request)
+    result = await services.broker.offset_admin.reset(group, [topic], request)
     return ResetAnswer.of(group, tries, result)
 
 
@@ -164,25 +170,27 @@ async def reset_group_offsets(
     "POST /v1/groups/{group}/offsets:reset",
     "Set a group's offsets in all its topics",
     needs={"group": Action.UPDATE},
-    body=Body(ResetBody, required=True, examples=_RESETS),
+    body=Body(ResetAllBody, required=True, examples=_RESETS),
+    answers=_PARTLY,
     problems=(409,),
+    across=InEach(merges.resets, tries_first=True, topics="topics"),
 )
 async def reset_all_group_offsets(
     group: str,
     services: WithServices,
     access: WithAccess,
-    body: Annotated[ResetBody, Depends(json_body(ResetBody))],
+    body: Annotated[ResetAllBody, Depends(json_body(ResetAllBody))],
     dry_run: WithDryRun = None,
 ) -> ResetAnswer:
-    """As for one topic, in every topic where the group has offsets or members: in all of them, or
-    in none when there is one that the caller may not know of."""
+    """As for one topic, in every topic where the group has offsets or members, or in `topics`: in
+    all of them, or in none when there is one that the caller may not know of."""
     tries = is_dry_run(dry_run, body.asks_for_dry_run)
     request = body.request(is_dry_run=tries)
 
     def check(topics: Iterable[str]) -> None:
         _require_all(access, topics)
 
-    result = await services.broker.offset_admin.reset(group, None, request, check)
+    result = await services.broker.offset_admin.reset(group, body.topics, request, check)
     return ResetAnswer.of(group, tries, result)
 
 
@@ -205,7 +213,8 @@ async def put_snapshot(
     response: Response,
     dry_run: WithDryRun = None,
 ) -> SnapshotAnswer:
-    """A name is used once: a snapshot never changes. At most `offset_snapshots_per_group_max`."""
+    """A name is used once: a snapshot never changes. At most `offset_snapshots_per_group_max`. What
+    other nodes have committed may be some seconds old in it."""
     tries = is_dry_run(dry_run)
     positions = services.broker.offset_admin
     snapshot = await positions.take_snapshot(group, name, is_dry_run=tries)
@@ -263,7 +272,9 @@ async def get_snapshot(
     "Set a group's offsets to a snapshot",
     needs={"group": Action.UPDATE},
     body=Body(RestoreBody, examples={"only show what would be": {"dry_run": True}}),
+    answers=_PARTLY,
     problems=(409,),
+    across=InEach(merges.resets, tries_first=True),
 )
 async def restore_snapshot(
     group: str,

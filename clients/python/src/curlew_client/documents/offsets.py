@@ -93,6 +93,7 @@ class ResetAnswer(TypedDict):
     generation: int
     offsets: list[OffsetChange]
     missing_topics: list[str]
+    partial: NotRequired[list[str]]
 
 
 class OffsetReset(TypedDict):
@@ -103,6 +104,13 @@ class OffsetReset(TypedDict):
     offset: NotRequired[int | None]
     shift: NotRequired[int | None]
     queues: NotRequired[list[int] | None]
+
+
+class OffsetsReset(OffsetReset):
+    """Where to set the offsets of several topics. `dry_run` answers the table and changes
+    nothing."""
+
+    topics: NotRequired[list[str] | None]
 
 
 class SnapshotSummary(TypedDict):

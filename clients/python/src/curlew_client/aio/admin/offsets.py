@@ -9,6 +9,7 @@ from curlew_client.documents.offsets import (
     GroupOffsets,
     OffsetCommit,
     OffsetReset,
+    OffsetsReset,
     ResetAnswer,
     Snapshot,
     SnapshotAnswer,
@@ -99,7 +100,7 @@ class AsyncOffsets(AsyncAsking):
         )
 
     async def reset_all_group_offsets(
-        self, group: str, *, dry_run: bool = False, **settings: Unpack[OffsetReset]
+        self, group: str, *, dry_run: bool = False, **settings: Unpack[OffsetsReset]
     ) -> ResetAnswer:
         """Set a group's offsets in all its topics."""
         return await self._ask(

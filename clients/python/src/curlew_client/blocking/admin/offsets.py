@@ -10,6 +10,7 @@ from curlew_client.documents.offsets import (
     GroupOffsets,
     OffsetCommit,
     OffsetReset,
+    OffsetsReset,
     ResetAnswer,
     Snapshot,
     SnapshotAnswer,
@@ -96,7 +97,7 @@ class Offsets(Asking):
         )
 
     def reset_all_group_offsets(
-        self, group: str, *, dry_run: bool = False, **settings: Unpack[OffsetReset]
+        self, group: str, *, dry_run: bool = False, **settings: Unpack[OffsetsReset]
     ) -> ResetAnswer:
         """Set a group's offsets in all its topics."""
         return self._ask(

@@ -1,7 +1,6 @@
 """Requests against a node in this process that fails and damages answers on demand."""
 
 import pickle
-from collections.abc import Iterator
 
 import pytest
 from pyspark_curlew.errors import (
@@ -34,11 +33,10 @@ from spark_connector.tests.support.fake_node import (
 
 
 @pytest.fixture
-def node() -> Iterator[FakeNode]:
-    with run_fake_node() as node:
-        node.add_topic("orders", queues=2)
-        node.send("orders", 0, b"a", b"b", b"c")
-        yield node
+def node(fake: FakeNode) -> FakeNode:
+    fake.add_topic("orders", queues=2)
+    fake.send("orders", 0, b"a", b"b", b"c")
+    return fake
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Credentials and headers on the wire, and what is said when they are refused."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,14 +8,13 @@ from pyspark_curlew.http.client import CurlewClient
 from pyspark_curlew.http.http_options import HTTP_NAMES, read_http_options
 from pyspark_curlew.option_reader import OptionReader
 
-from spark_connector.tests.support.fake_node import FakeNode, refusal, run_fake_node
+from spark_connector.tests.support.fake_node import FakeNode, refusal
 
 
 @pytest.fixture
-def node() -> Iterator[FakeNode]:
-    with run_fake_node() as node:
-        node.add_topic("orders", queues=1)
-        yield node
+def node(fake: FakeNode) -> FakeNode:
+    fake.add_topic("orders", queues=1)
+    return fake
 
 
 def client_of(node: FakeNode, **given: str) -> CurlewClient:
@@ -29,21 +27,23 @@ def sent(node: FakeNode, **given: str) -> str | None:
     return node.headers[-1].get("Authorization")
 
 
-def test_no_credentials(node: FakeNode) -> None:
-    assert sent(node) is None
-
-
-def test_a_token(node: FakeNode) -> None:
-    assert sent(node, token="abc.def") == "Bearer abc.def"
-
-
-def test_a_user(node: FakeNode) -> None:
-    assert sent(node, username="me", password="p:w") == "Basic bWU6cDp3"
-
-
-def test_a_token_in_the_environment(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, None),
+        ({"token": "abc.def"}, "Bearer abc.def"),
+        ({"username": "me", "password": "p:w"}, "Basic bWU6cDp3"),
+        ({"tokenEnv": "MQ_TOKEN"}, "Bearer first"),
+    ],
+)
+def test_what_is_sent(
+    node: FakeNode,
+    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, str],
+    expected: str | None,
+) -> None:
     monkeypatch.setenv("MQ_TOKEN", "first")
-    assert sent(node, tokenEnv="MQ_TOKEN") == "Bearer first"
+    assert sent(node, **given) == expected
 
 
 def test_a_token_in_a_file_is_read_anew(node: FakeNode, tmp_path: Path) -> None:

@@ -4,7 +4,13 @@ import re
 from collections.abc import Callable, Mapping
 
 import pytest
-from pyspark_curlew.errors import OptionConflict, OptionInvalid, OptionMissing, OptionUnknown
+from pyspark_curlew.errors import (
+    ConnectorError,
+    OptionConflict,
+    OptionInvalid,
+    OptionMissing,
+    OptionUnknown,
+)
 from pyspark_curlew.http.http_options import TlsOptions
 from pyspark_curlew.kafka_names import HINTS
 from pyspark_curlew.options import (
@@ -47,25 +53,6 @@ def test_names_are_compared_without_regard_to_case() -> None:
 def test_a_slash_at_the_end_of_the_endpoint_does_not_matter() -> None:
     options = parse_stream_options({**REQUIRED, "endpoint": "http://mq:8710/base/"})
     assert options.http.endpoints == ("http://mq:8710/base",)
-
-
-def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
-    with pytest.raises(OptionUnknown, match="'maxOfsetsPerTriger' is not known; did you mean 'max"):
-        parse_stream_options({**REQUIRED, "maxOfsetsPerTriger": "7"})
-
-
-def test_a_name_like_no_other_is_answered_with_the_list() -> None:
-    with pytest.raises(OptionUnknown, match="known are topic, topics, topicsPattern"):
-        parse_stream_options({**REQUIRED, "zzz": "7"})
-
-
-@pytest.mark.parametrize("name", ["endpoint", "topic"])
-def test_a_missing_required_option_is_named(name: str) -> None:
-    given = {key: value for key, value in REQUIRED.items() if key != name}
-    with pytest.raises(
-        OptionMissing, match=f"^CURLEW_OPTION_MISSING: option '{name}' .*is required"
-    ):
-        parse_stream_options(given)
 
 
 @pytest.mark.parametrize(
@@ -177,75 +164,86 @@ def test_several_topics(given: dict[str, str], expected: TopicChoice) -> None:
     assert options.topics == expected
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"topics": "a"}, "'topic' and 'topics'"),
-        ({"topicsPattern": "a"}, "'topic' and 'topicsPattern'"),
-        ({"token": "a", "tokenFile": "b"}, "'token' and 'tokenFile'"),
-        ({"tokenEnv": "a", "username": "b", "password": "c"}, "'tokenEnv' and 'username'"),
-        ({"minOffsetsPerTrigger": "3", "maxOffsetsPerTrigger": "2"}, "'minOffsetsPerTrigger' = 3"),
-        ({"endingOffsets": "latest"}, "'endingOffsets' is for batch"),
-        ({"endingTimestamp": "1"}, "'endingTimestamp' is for batch"),
-        ({"tls.ca": "/ca.pem"}, "'tls.ca' needs an 'endpoint' that begins with https"),
-    ],
-)
-def test_options_that_do_not_go_together(given: dict[str, str], words: str) -> None:
-    with pytest.raises(OptionConflict, match=words):
-        parse_stream_options({**REQUIRED, **given})
+STREAM, BATCH, SINK = parse_stream_options, parse_batch_options, parse_sink_options
 
 
 @pytest.mark.parametrize(
-    ("given", "name"),
+    ("parse", "given", "kind", "words"),
     [
-        ({"username": "me"}, "password"),
-        ({"password": "pw"}, "username"),
-        ({"commitOffsets": "true"}, "consumerGroup"),
-        ({"startingOffsets": "committed"}, "consumerGroup"),
-        ({"endpoint": "https://mq", "tls.key": "k"}, "tls.cert"),
+        (STREAM, {"endpoint": None}, OptionMissing, "^CURLEW_OPTION_MISSING: .*'endpoint' .*requi"),
+        (
+            STREAM,
+            {"topic": None},
+            OptionMissing,
+            "^CURLEW_OPTION_MISSING: option 'topic' .*require",
+        ),
+        (STREAM, {"username": "me"}, OptionMissing, "'password' is required"),
+        (STREAM, {"password": "pw"}, OptionMissing, "'username' is required"),
+        (STREAM, {"commitOffsets": "true"}, OptionMissing, "'consumerGroup' is required"),
+        (STREAM, {"startingOffsets": "committed"}, OptionMissing, "'consumerGroup' is required"),
+        (STREAM, {"endpoint": "https://mq", "tls.key": "k"}, OptionMissing, "'tls.cert' is requ"),
+        (STREAM, {"maxOfsetsPerTriger": "7"}, OptionUnknown, "did you mean 'maxOffsetsPerTrigger'"),
+        (STREAM, {"zzz": "7"}, OptionUnknown, "known are topic, topics, topicsPattern"),
+        (STREAM, {"topics": "a"}, OptionConflict, "'topic' and 'topics'"),
+        (STREAM, {"topicsPattern": "a"}, OptionConflict, "'topic' and 'topicsPattern'"),
+        (STREAM, {"topicsPattern": ""}, OptionConflict, "'topic' and 'topicsPattern'"),
+        (STREAM, {"path": "other"}, OptionConflict, "'topic' and 'path' exclude each other"),
+        (SINK, {"path": "other"}, OptionConflict, "'topic' and 'path' exclude each other"),
+        (STREAM, {"token": "a", "tokenFile": "b"}, OptionConflict, "'token' and 'tokenFile'"),
+        (
+            STREAM,
+            {"tokenEnv": "a", "username": "b", "password": "c"},
+            OptionConflict,
+            "'tokenEnv' and 'username'",
+        ),
+        (
+            STREAM,
+            {"minOffsetsPerTrigger": "3", "maxOffsetsPerTrigger": "2"},
+            OptionConflict,
+            "'minOffsetsPerTrigger' = 3",
+        ),
+        (STREAM, {"tls.ca": "/ca.pem"}, OptionConflict, "'tls.ca' needs an 'endpoint' that begins"),
+        (STREAM, {"endingOffsets": "latest"}, OptionConflict, "'endingOffsets' is for batch reads"),
+        (STREAM, {"endingTimestamp": "1"}, OptionConflict, "'endingTimestamp' is for batch reads"),
+        (STREAM, {"sendMaxMessages": "5"}, OptionConflict, "'sendMaxMessages' is for writing"),
+        (BATCH, {"idempotence": "true"}, OptionConflict, "'idempotence' is for writing"),
+        (BATCH, {"maxOffsetsPerTrigger": "5"}, OptionConflict, "'maxOffsetsPerTrigger' is for str"),
+        (BATCH, {"minOffsetsPerTrigger": "5"}, OptionConflict, "'minOffsetsPerTrigger' is for str"),
+        (BATCH, {"maxTriggerDelay": "5s"}, OptionConflict, "'maxTriggerDelay' is for streams"),
+        (BATCH, {"pollWaitMs": "5"}, OptionConflict, "'pollWaitMs' is for streams"),
+        (SINK, {"startingOffsets": "latest"}, OptionConflict, "'startingOffsets' is for reading"),
+        (SINK, {"includeHeaders": "true"}, OptionConflict, "'includeHeaders' is for reading"),
+        (BATCH, {"startingOffsets": "latest"}, OptionInvalid, "'startingOffsets'"),
+        (BATCH, {"startingOffsets": '{"orders":{"0":-1}}'}, OptionInvalid, "'startingOffsets'"),
+        (BATCH, {"endingOffsets": "earliest"}, OptionInvalid, "'endingOffsets'"),
+        (BATCH, {"endingOffsets": '{"orders":{"0":-2}}'}, OptionInvalid, "'endingOffsets'"),
+        (
+            BATCH,
+            {"topic": "orders,invoices"},
+            OptionInvalid,
+            "several topics are given by 'topics'",
+        ),
+        (STREAM, {"topic": None, "topicsPattern": "("}, OptionInvalid, "not a regular expression"),
+        (STREAM, {"queues": '{"other":[0]}'}, OptionInvalid, "'queues'"),
+        (STREAM, {"token": "two words"}, OptionInvalid, "'token'"),
+        (STREAM, {"username": "a:b", "password": "pw"}, OptionInvalid, "'username'"),
+        (STREAM, {"headers.Authorization": "x"}, OptionInvalid, "Authorization"),
+        (STREAM, {"headers.idempotency-key": "one"}, OptionInvalid, "idempotency-key"),
+        (STREAM, {"headers.Content-Encoding": "gzip"}, OptionInvalid, "Content-Encoding"),
+        (STREAM, {"headers.a b": "x"}, OptionInvalid, "a b"),
+        (STREAM, {"headers.X-A": "x\r\nX-B: y"}, OptionInvalid, "X-A"),
     ],
 )
-def test_an_option_that_needs_another(given: dict[str, str], name: str) -> None:
-    with pytest.raises(OptionMissing, match=f"option '{name}' is required"):
-        parse_stream_options({**REQUIRED, **given})
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"queues": '{"other":[0]}'},
-        {"topic": "a", "topicsPattern": ""},
-        {"token": "two words"},
-        {"username": "a:b", "password": "pw"},
-        {"headers.Authorization": "x"},
-        {"headers.idempotency-key": "the-same-for-all-requests"},
-        {"headers.Content-Encoding": "gzip"},
-        {"headers.a b": "x"},
-        {"headers.X-A": "x\r\nX-B: y"},
-    ],
-)
-def test_what_else_is_refused(given: dict[str, str]) -> None:
-    with pytest.raises((OptionInvalid, OptionConflict)):
-        parse_stream_options({**REQUIRED, **given})
-
-
-def test_a_bad_pattern() -> None:
-    with pytest.raises(OptionInvalid, match="not a regular expression"):
-        parse_stream_options({"endpoint": "http://mq", "topicsPattern": "("})
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"startingOffsets": "latest"},
-        {"startingOffsets": '{"orders":{"0":-1}}'},
-        {"endingOffsets": "earliest"},
-        {"endingOffsets": '{"orders":{"0":-2}}'},
-    ],
-)
-def test_a_batch_that_would_read_nothing(given: dict[str, str]) -> None:
-    with pytest.raises(OptionInvalid):
-        parse_batch_options({**REQUIRED, **given})
+def test_what_cannot_be_is_refused(
+    parse: Callable[[Mapping[str, str]], object],
+    given: dict[str, str | None],
+    kind: type[ConnectorError],
+    words: str,
+) -> None:
+    """Missing, unknown, not together, or with no meaning here; None: the option is left out."""
+    options = {name: value for name, value in {**REQUIRED, **given}.items() if value is not None}
+    with pytest.raises(kind, match=words):
+        parse(options)
 
 
 def test_a_batch_begins_at_the_earliest() -> None:
@@ -330,38 +328,9 @@ def test_a_path_is_the_topic() -> None:
     given = {"endpoint": "http://127.0.0.1:8710", "path": "orders"}
     assert parse_batch_options(given).topics == TopicChoice(("orders",))
     assert parse_sink_options(given).topic == "orders"
-    for parse in (parse_stream_options, parse_sink_options):
-        with pytest.raises(OptionConflict, match="'topic' and 'path' exclude each other"):
-            parse({**given, "topic": "other"})
-
-
-def test_several_topics_in_one_name_are_answered_with_the_option_for_them() -> None:
-    with pytest.raises(OptionInvalid, match="several topics are given by 'topics'"):
-        parse_batch_options({**REQUIRED, "topic": "orders,invoices"})
 
 
 def test_the_case_of_a_point_does_not_matter() -> None:
     assert parse_batch_options({**REQUIRED, "startingOffsets": "Earliest"}).starting.default == (
         "earliest"
     )
-
-
-@pytest.mark.parametrize(
-    ("parse", "name", "value", "words"),
-    [
-        (parse_batch_options, "maxOffsetsPerTrigger", "5", "is for streams"),
-        (parse_batch_options, "minOffsetsPerTrigger", "5", "is for streams"),
-        (parse_batch_options, "maxTriggerDelay", "5s", "is for streams"),
-        (parse_batch_options, "pollWaitMs", "5", "is for streams"),
-        (parse_stream_options, "endingOffsets", "latest", "is for batch reads"),
-        (parse_stream_options, "sendMaxMessages", "5", "is for writing"),
-        (parse_batch_options, "idempotence", "true", "is for writing"),
-        (parse_sink_options, "startingOffsets", "latest", "is for reading"),
-        (parse_sink_options, "includeHeaders", "true", "is for reading"),
-    ],
-)
-def test_an_option_that_means_nothing_here_is_refused_everywhere(
-    parse: Callable[[Mapping[str, str]], object], name: str, value: str, words: str
-) -> None:
-    with pytest.raises(OptionConflict, match=f"'{name}' {words}"):
-        parse({**REQUIRED, name: value})

@@ -200,45 +200,6 @@ def test_a_frame_of_ever_other_sizes_is_read_whole() -> None:
     assert isinstance(parse_frame(data), Block)
 
 
-@pytest.mark.usefixtures("small_pieces")
-def test_no_byte_may_change() -> None:
-    good = frame(numbered([b"body %d" % (number % 3) for number in range(8)]))
-    for position in range(8, len(good)):
-        if position in {16, 17, 18, 19, 20, 21, 22, 23}:  # the first offset, which nobody reads
-            continue
-        bad = bytearray(good)
-        bad[position] ^= 0x81
-        with pytest.raises(FrameDamaged):
-            columns(parse_frame(bytes(bad)))
-
-
-@pytest.mark.usefixtures("small_pieces")
-@pytest.mark.parametrize(
-    ("position", "value"),
-    [
-        (0, bytes(4)),  # size
-        (4, b"\xda\xa3\x20\xa8"),  # magic
-        (84, b"\xff\xff\xff\xff"),  # length of the body
-        (84, bytes([0, 0, 0, 4 + 8])),
-        (84, b"\x40\0\0\0"),
-        (92, b"\x05"),  # length of the topic
-        (-2, b"\x00\x01"),  # length of the properties
-    ],
-)
-@pytest.mark.parametrize("damaged", [0, 1])
-def test_a_record_that_contradicts_itself(position: int, value: bytes, damaged: int) -> None:
-    """In a frame whose checksum fits."""
-    records = [bytearray(Record(number, b"body").encode()) for number in range(2)]
-    place = slice(position, position + len(value) or None)
-    assert records[damaged][place] != value
-    records[damaged][place] = value
-    data = frame([bytes(each) for each in records])
-    with pytest.raises(FrameDamaged, match=r"length|magic|size"):
-        columns(parse_frame(data))
-    with pytest.raises(FrameDamaged):
-        columns(read_whole(data))
-
-
 # --- over a connection
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\n%bContent-Length: %d\r\n\r\n"

@@ -1,7 +1,6 @@
 """One task's work: every offset of a range comes out or is reported, whatever the node does."""
 
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from urllib.parse import parse_qs, urlsplit
 
@@ -15,18 +14,17 @@ from pyspark_curlew.reading.planning import QueueRange
 from pyspark_curlew.reading.pulling import read_range
 
 from spark_connector.tests.support.clock import Clock
-from spark_connector.tests.support.fake_node import FakeNode, Reply, refusal, run_fake_node
+from spark_connector.tests.support.fake_node import FakeNode, Reply, refusal
 from spark_connector.tests.support.sized import sized_options
 
 BODIES = [b"m%d" % number for number in range(20)]
 
 
 @pytest.fixture
-def node() -> Iterator[FakeNode]:
-    with run_fake_node() as node:
-        node.add_topic("orders", queues=2)
-        node.send("orders", 1, *BODIES)
-        yield node
+def node(fake: FakeNode) -> FakeNode:
+    fake.add_topic("orders", queues=2)
+    fake.send("orders", 1, *BODIES)
+    return fake
 
 
 def options_of(node: FakeNode, **given: str) -> SourceOptions:
@@ -51,16 +49,18 @@ def test_a_range_is_read_in_order(node: FakeNode) -> None:
     assert batches[0].column("queue").to_pylist() == [1] * 14
 
 
-def test_a_range_is_read_in_portions_of_messages(node: FakeNode) -> None:
-    batches = read(node, pullMaxMessages="6")
+@pytest.mark.parametrize(
+    ("given", "most"),
+    [
+        ({"pullMaxMessages": "6"}, 6),
+        ({"pullMaxBytes": "1024"}, 8),
+        ({"pullMaxMessages": "10", "pullMaxBytes": "1024"}, 8),
+    ],
+)
+def test_a_range_is_read_in_portions(node: FakeNode, given: dict[str, str], most: int) -> None:
+    batches = read(node, **given)
     assert values(batches) == BODIES
-    assert [len(batch) for batch in batches] == [6, 6, 6, 2]
-
-
-def test_a_range_is_read_in_portions_of_bytes(node: FakeNode) -> None:
-    batches = read(node, pullMaxBytes="1024")
-    assert values(batches) == BODIES
-    assert len(batches) > 1
+    assert max(len(batch) for batch in batches) == most
 
 
 def test_messages_behind_the_range_are_left_out(node: FakeNode) -> None:
@@ -95,7 +95,9 @@ def read_other_topic(node: FakeNode) -> None:
     list(read_range(QueueRange("other", 0, 0, 5), options, CurlewClient(options.http)))
 
 
-def test_expired_messages_stop_the_query(node: FakeNode) -> None:
+def test_expired_messages_stop_the_query_or_are_skipped(
+    node: FakeNode, caplog: pytest.LogCaptureFixture
+) -> None:
     node.topics["orders"][1].remove_before(4)
     with pytest.raises(DataLoss) as loss:
         read(node)
@@ -105,41 +107,29 @@ def test_expired_messages_stop_the_query(node: FakeNode) -> None:
         " failOnDataLoss=false to skip them, raise the topic's retention, or start a new"
         " checkpoint."
     )
-
-
-def test_expired_messages_can_be_skipped(node: FakeNode, caplog: pytest.LogCaptureFixture) -> None:
-    node.topics["orders"][1].remove_before(4)
     with caplog.at_level(logging.WARNING, "pyspark_curlew"):
         assert values(read(node, failOnDataLoss="false")) == BODIES[4:]
     assert "offsets [0, 4) are gone" in caplog.text
 
 
-def test_a_range_that_expired_as_a_whole(node: FakeNode) -> None:
-    node.topics["orders"][1].remove_before(12)
-    assert read(node, 2, 9, failOnDataLoss="false") == []
-
-
-def test_a_cut_queue_stops_the_query(node: FakeNode) -> None:
-    node.topics["orders"][1].cut_at(15)
-    with pytest.raises(DataLoss, match=r"offsets \[16, 20\) are gone"):
-        read(node, 16, 20)
-    assert read(node, 16, 20, failOnDataLoss="false") == []
-
-
-def test_a_hole_stops_the_query(node: FakeNode) -> None:
-    node.topics["orders"][1].holes = {7, 8}
-    with pytest.raises(DataLoss, match=r"offsets \[7, 9\) are gone"):
-        read(node)
+@pytest.mark.parametrize(("lose", "start", "end"), [("remove_before", 2, 9), ("cut_at", 12, 20)])
+def test_a_range_that_is_gone_as_a_whole(node: FakeNode, lose: str, start: int, end: int) -> None:
+    getattr(node.topics["orders"][1], lose)(11)
+    with pytest.raises(DataLoss, match=rf"offsets \[{start}, {end}\) are gone"):
+        read(node, start, end)
+    assert read(node, start, end, failOnDataLoss="false") == []
 
 
 @pytest.mark.parametrize(
     "holes", [{0}, {19}, {7, 8}, {0, 1, 9, 18, 19}, set(range(20)), set(range(4, 12))]
 )
 @pytest.mark.parametrize("portion", ["1", "4", "100"])
-def test_holes_can_be_skipped(
+def test_holes_stop_the_query_or_are_skipped(
     node: FakeNode, holes: set[int], portion: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.topics["orders"][1].holes = holes
+    with pytest.raises(DataLoss, match=rf"offsets \[{min(holes)}, \d+\) are gone"):
+        read(node, pullMaxMessages=portion)
     found = values(read(node, failOnDataLoss="false", pullMaxMessages=portion))
     assert found == [body for number, body in enumerate(BODIES) if number not in holes]
     skipped = [record.getMessage() for record in caplog.records]
@@ -223,11 +213,6 @@ def test_no_more_is_read_ahead_than_allowed(node: FakeNode) -> None:
     next(rows)
     rows.close()  # type: ignore[attr-defined]
     assert len(node.requests) <= 2
-
-
-def test_large_messages_are_read_ahead_in_smaller_windows(node: FakeNode) -> None:
-    batches = read(node, pullMaxMessages="10", pullMaxBytes="1024")
-    assert values(batches) == BODIES
 
 
 def test_what_expires_under_way_is_reported_once(

@@ -1,23 +1,25 @@
 """The stream reader called as the engine calls it, in its order, without an engine."""
 
-import json
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
-from pyspark_curlew.errors import DataLoss, OffsetVersionUnknown, OptionInvalid, Unsupported
-from pyspark_curlew.options import parse_stream_options
+from pyspark_curlew.errors import DataLoss, Unsupported
 from pyspark_curlew.reading.planning import QueueRange
-from pyspark_curlew.reading.stream import CurlewStreamReader
 
-from spark_connector.tests.support.fake_node import FakeNode, Queue, run_fake_node
+from spark_connector.tests.support.fake_node import FakeNode, Queue
+from spark_connector.tests.support.streams import (
+    ALL,
+    Offset,
+    first_end,
+    reader_of,
+    stored,
+    values_of,
+)
 
-ALL = ReadAllAvailable()
-Offset = dict[str, Any]
 KEPT = {
     "generations": {"orders": 1},
     "tasks": {"max_records": 250_000, "min_records": 32, "min_tasks": 1},
@@ -25,39 +27,13 @@ KEPT = {
 
 
 @pytest.fixture
-def node() -> Iterator[FakeNode]:
-    with run_fake_node() as node:
-        node.add_topic("orders", queues=2)
-        yield node
-
-
-def reader_of(
-    node: FakeNode, sleep: Any = None, now: Any = None, **given: str
-) -> CurlewStreamReader:
-    defaults = {"startingOffsets": "earliest", "pollWaitMs": "0"}
-    options = parse_stream_options(
-        {"endpoint": node.base_url, "topic": "orders", **defaults, **given}
-    )
-    return CurlewStreamReader(options, sleep or (lambda _seconds: None), now or (lambda: 0.0))
+def node(fake: FakeNode) -> FakeNode:
+    fake.add_topic("orders", queues=2)
+    return fake
 
 
 def topics(*offsets: int) -> Offset:
     return {"orders": {str(number): offset for number, offset in enumerate(offsets)}}
-
-
-def stored(offset: Offset) -> Offset:
-    """What the engine gives back: the text of the checkpoint, parsed."""
-    document: Offset = json.loads(json.dumps(offset))
-    return document
-
-
-def values_of(reader: CurlewStreamReader, start: Offset, end: Offset) -> list[bytes]:
-    return sorted(
-        value
-        for task in reader.partitions(stored(start), stored(end))
-        for batch in reader.read(task)
-        for value in batch.column("value").to_pylist()
-    )
 
 
 def test_a_first_batch_then_a_second(node: FakeNode) -> None:
@@ -124,18 +100,6 @@ def test_an_idle_first_start_is_pinned_too(node: FakeNode) -> None:
     after = reader_of(node, startingOffsets="latest")
     end = after.latestOffset(stored(pinned), ALL)
     assert values_of(after, pinned, end) == [b"while it was down"]
-
-
-def test_a_json_start(node: FakeNode) -> None:
-    node.send("orders", 0, b"a", b"b", b"c")
-    node.send("orders", 1, b"d", b"e")
-    reader = reader_of(node, startingOffsets='{"orders":{"0":1,"1":-1}}')
-    assert reader.initialOffset()["topics"] == topics(1, 2)
-
-
-def test_a_json_start_beyond_the_end(node: FakeNode) -> None:
-    with pytest.raises(OptionInvalid, match="beyond its end 0"):
-        reader_of(node, startingOffsets='{"orders":{"0":1}}').initialOffset()
 
 
 def test_the_limit_is_told_to_the_engine_and_kept(node: FakeNode) -> None:
@@ -229,9 +193,10 @@ def test_a_queue_that_is_added_begins_at_its_earliest(node: FakeNode) -> None:
     assert values_of(reader, first, second) == [b"b"]
 
 
-def test_large_ranges_are_split(node: FakeNode) -> None:
+@pytest.mark.parametrize("given", [{"maxRecordsPerPartition": "4"}, {"minPartitions": "3"}])
+def test_large_ranges_are_split(node: FakeNode, given: dict[str, str]) -> None:
     node.send("orders", 0, *[b"x"] * 10)
-    reader = reader_of(node, maxRecordsPerPartition="4")
+    reader = reader_of(node, **given)
     start = reader.initialOffset()
     assert reader.partitions(start, reader.latestOffset(start, ALL)) == [
         QueueRange("orders", 0, 0, 3),
@@ -390,16 +355,22 @@ def test_a_power_loss_takes_nothing_that_was_planned(node: FakeNode) -> None:
     assert values_of(reader, end, later) == [b"b", b"c"]
 
 
-def test_a_queue_that_is_gone_keeps_its_position(node: FakeNode) -> None:
+def queue_goes(node: FakeNode) -> None:
+    del node.topics["orders"][1]
+
+
+def topic_goes(node: FakeNode) -> None:
+    del node.topics["orders"]
+
+
+@pytest.mark.parametrize("go", [queue_goes, topic_goes])
+def test_a_queue_that_is_gone_keeps_its_position(
+    node: FakeNode, go: Callable[[FakeNode], None]
+) -> None:
     node.send("orders", 1, b"x")
     reader = reader_of(node, failOnDataLoss="false")
-    end = reader.latestOffset(reader.initialOffset(), ALL)
-    del node.topics["orders"][1]
-    assert reader.latestOffset(stored(end), ALL) == end
-    with pytest.raises(DataLoss, match="queue 1: the queue no longer exists"):
-        reader_of(node).latestOffset(stored(end), ALL)
-
-
-def test_a_checkpoint_of_another_source_is_refused(node: FakeNode) -> None:
-    with pytest.raises(OffsetVersionUnknown):
-        reader_of(node).latestOffset({"logOffset": 3}, ALL)
+    end = first_end(reader)
+    go(node)
+    assert reader.latestOffset(end, ALL) == end
+    with pytest.raises(DataLoss, match=r"queue [01]: the queue no longer exists"):
+        reader_of(node).latestOffset(end, ALL)

@@ -1,73 +1,28 @@
 """The stream reader's options beyond one topic and a limit of rows, called as the engine does."""
 
-import json
 import logging
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark_curlew.errors import DataLoss, OptionInvalid, TopicNotFound
-from pyspark_curlew.options import parse_stream_options
-from pyspark_curlew.reading.planning import QueueRange
-from pyspark_curlew.reading.stream import CurlewStreamReader
 
-from spark_connector.tests.support.fake_node import FakeNode, refusal, run_fake_node
-
-ALL = ReadAllAvailable()
-Offset = dict[str, Any]
-
-
-class Time:
-    """A clock that stands still until it is told, or until the reader sleeps."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
+from spark_connector.tests.support.clock import Clock
+from spark_connector.tests.support.fake_node import FakeNode, refusal
+from spark_connector.tests.support.streams import ALL, first_end, reader_of, stored, values_of
 
 
 @pytest.fixture
-def node() -> Iterator[FakeNode]:
-    with run_fake_node() as node:
-        node.add_topic("orders", queues=2)
-        yield node
+def node(fake: FakeNode) -> FakeNode:
+    fake.add_topic("orders", queues=2)
+    return fake
 
 
 @pytest.fixture
-def time() -> Time:
-    return Time()
+def time() -> Clock:
+    return Clock()
 
 
-def reader_of(node: FakeNode, time: Time, **given: str) -> CurlewStreamReader:
-    defaults = {"startingOffsets": "earliest", "pollWaitMs": "0", "retryTimeoutMs": "0"}
-    if not {"topics", "topicsPattern"} & given.keys():
-        defaults["topic"] = "orders"
-    options = parse_stream_options({"endpoint": node.base_url, **defaults, **given})
-    return CurlewStreamReader(options, time.sleep, lambda: time.now_s)
-
-
-def first_end(reader: CurlewStreamReader) -> Offset:
-    return stored(reader.latestOffset(reader.initialOffset(), ALL))
-
-
-def stored(offset: Offset) -> Offset:
-    """What the engine gives back: the text of the checkpoint, parsed."""
-    document: Offset = json.loads(json.dumps(offset))
-    return document
-
-
-def values_of(reader: CurlewStreamReader, start: Offset, end: Offset) -> list[bytes]:
-    return sorted(
-        value
-        for task in reader.partitions(stored(start), stored(end))
-        for batch in reader.read(task)
-        for value in batch.column("value").to_pylist()
-    )
-
-
-def test_several_topics(node: FakeNode, time: Time) -> None:
+def test_several_topics(node: FakeNode, time: Clock) -> None:
     node.add_topic("events", queues=1)
     node.send("orders", 1, b"a")
     node.send("events", 0, b"b", b"c")
@@ -78,7 +33,7 @@ def test_several_topics(node: FakeNode, time: Time) -> None:
     assert values_of(reader, start, end) == [b"a", b"b", b"c"]
 
 
-def test_a_topic_that_is_made_later_matches_the_pattern(node: FakeNode, time: Time) -> None:
+def test_a_topic_that_is_made_later_matches_the_pattern(node: FakeNode, time: Clock) -> None:
     reader = reader_of(node, time, topicsPattern="ord.*", startingOffsets="latest")
     end = first_end(reader)
     node.add_topic("ordinary", queues=1)
@@ -89,7 +44,7 @@ def test_a_topic_that_is_made_later_matches_the_pattern(node: FakeNode, time: Ti
     assert values_of(reader, end, after) == [b"x"]
 
 
-def test_only_the_chosen_queues(node: FakeNode, time: Time) -> None:
+def test_only_the_chosen_queues(node: FakeNode, time: Clock) -> None:
     node.send("orders", 0, b"a")
     node.send("orders", 1, b"b")
     reader = reader_of(node, time, queues='{"orders":[1]}')
@@ -99,25 +54,14 @@ def test_only_the_chosen_queues(node: FakeNode, time: Time) -> None:
         reader_of(node, time, queues='{"orders":[2]}').initialOffset()
 
 
-def test_a_topic_that_never_was(node: FakeNode, time: Time) -> None:
+def test_a_topic_that_never_was(node: FakeNode, time: Clock) -> None:
     with pytest.raises(TopicNotFound):
         reader_of(node, time, topics="orders,nothing").initialOffset()
 
 
-def test_a_topic_that_is_gone_is_a_loss(node: FakeNode, time: Time) -> None:
-    reader = reader_of(node, time)
-    node.send("orders", 0, b"a")
-    end = first_end(reader)
-    del node.topics["orders"]
-    with pytest.raises(DataLoss, match="queue 0: the queue no longer exists"):
-        reader.latestOffset(end, ALL)
-    careless = reader_of(node, time, failOnDataLoss="false")
-    assert careless.latestOffset(end, ALL) == end
-
-
 @pytest.mark.parametrize("on_new_disk", [False, True])
 def test_a_topic_made_anew_is_a_loss(
-    node: FakeNode, time: Time, caplog: pytest.LogCaptureFixture, on_new_disk: bool
+    node: FakeNode, time: Clock, caplog: pytest.LogCaptureFixture, on_new_disk: bool
 ) -> None:
     """Though its offsets have already passed those that the query has read."""
     reader = reader_of(node, time)
@@ -137,7 +81,7 @@ def test_a_topic_made_anew_is_a_loss(
     assert values_of(careless, after, careless.latestOffset(stored(after), ALL)) == [b"4"]
 
 
-def test_a_checkpoint_without_generations_is_read(node: FakeNode, time: Time) -> None:
+def test_a_checkpoint_without_generations_is_read(node: FakeNode, time: Clock) -> None:
     reader = reader_of(node, time)
     node.send("orders", 0, b"a", b"b")
     early = {"fmt": "curlew", "v": 1, "topics": {"orders": {"0": 1, "1": 0}}}
@@ -145,7 +89,7 @@ def test_a_checkpoint_without_generations_is_read(node: FakeNode, time: Time) ->
     assert values_of(reader, early, after) == [b"b"]
 
 
-def test_a_limit_of_bytes(node: FakeNode, time: Time) -> None:
+def test_a_limit_of_bytes(node: FakeNode, time: Clock) -> None:
     node.send("orders", 0, *[b"x" * 1000] * 50)
     node.send("orders", 1, *[b"x"] * 50)
     reader = reader_of(node, time, maxBytesPerTrigger="20000")
@@ -156,7 +100,7 @@ def test_a_limit_of_bytes(node: FakeNode, time: Time) -> None:
     assert 10 <= end["1"] <= 18
 
 
-def test_of_two_limits_the_smaller_one_wins(node: FakeNode, time: Time) -> None:
+def test_of_two_limits_the_smaller_one_wins(node: FakeNode, time: Clock) -> None:
     node.send("orders", 0, *[b"x" * 1000] * 50)
     reader = reader_of(node, time, maxBytesPerTrigger="20000", maxOffsetsPerTrigger="3")
     end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(3))
@@ -166,7 +110,7 @@ def test_of_two_limits_the_smaller_one_wins(node: FakeNode, time: Time) -> None:
     assert end["topics"] == {"orders": {"0": 2, "1": 0}}
 
 
-def test_a_small_batch_is_held_until_it_is_large_enough(node: FakeNode, time: Time) -> None:
+def test_a_small_batch_is_held_until_it_is_large_enough(node: FakeNode, time: Clock) -> None:
     reader = reader_of(node, time, minOffsetsPerTrigger="3", maxTriggerDelay="15m")
     end = first_end(reader)
     node.send("orders", 0, b"a", b"b")
@@ -175,20 +119,20 @@ def test_a_small_batch_is_held_until_it_is_large_enough(node: FakeNode, time: Ti
     assert reader.latestOffset(end, ALL)["topics"] == {"orders": {"0": 2, "1": 1}}
 
 
-def test_a_small_batch_is_held_no_longer_than_said(node: FakeNode, time: Time) -> None:
+def test_a_small_batch_is_held_no_longer_than_said(node: FakeNode, time: Clock) -> None:
     reader = reader_of(node, time, minOffsetsPerTrigger="3", maxTriggerDelay="10s")
     end = first_end(reader)
     node.send("orders", 0, b"a")
-    time.now_s = 9.9
+    time.now_s += 9.9
     assert reader.latestOffset(end, ALL) == end
-    time.now_s = 10.0
+    time.now_s += 0.1
     after = reader.latestOffset(end, ALL)
     assert after["topics"] == {"orders": {"0": 1, "1": 0}}
     node.send("orders", 0, b"b")
     assert reader.latestOffset(stored(after), ALL) == after
 
 
-def test_holding_does_not_hammer_the_service(node: FakeNode, time: Time) -> None:
+def test_holding_does_not_hammer_the_service(node: FakeNode, time: Clock) -> None:
     reader = reader_of(node, time, minOffsetsPerTrigger="3", pollWaitMs="30")
     end = first_end(reader)
     node.send("orders", 0, b"a")
@@ -198,18 +142,15 @@ def test_holding_does_not_hammer_the_service(node: FakeNode, time: Time) -> None
 
 
 def test_a_pattern_that_matches_nothing_does_not_hammer_the_service(
-    node: FakeNode, time: Time
+    node: FakeNode, time: Clock
 ) -> None:
-    options = parse_stream_options(
-        {"endpoint": node.base_url, "topicsPattern": "none-.*", "pollWaitMs": "1000"}
-    )
-    reader = CurlewStreamReader(options, time.sleep, lambda: time.now_s)
+    reader = reader_of(node, time, topicsPattern="none-.*", pollWaitMs="1000")
     end = first_end(reader)
     assert reader.latestOffset(end, ALL) == end
-    assert time.now_s == pytest.approx(1.0)
+    assert sum(time.pauses) == pytest.approx(1.0)
 
 
-def test_available_now_holds_nothing(node: FakeNode, time: Time) -> None:
+def test_available_now_holds_nothing(node: FakeNode, time: Clock) -> None:
     reader = reader_of(node, time, minOffsetsPerTrigger="3")
     end = first_end(reader)
     node.send("orders", 0, b"a")
@@ -217,27 +158,7 @@ def test_available_now_holds_nothing(node: FakeNode, time: Time) -> None:
     assert reader.latestOffset(end, ALL)["topics"] == {"orders": {"0": 1, "1": 0}}
 
 
-def test_more_tasks_than_queues(node: FakeNode, time: Time) -> None:
-    node.send("orders", 0, *[b"x"] * 9)
-    reader = reader_of(node, time, minPartitions="3")
-    assert reader.partitions(reader.initialOffset(), first_end(reader)) == [
-        QueueRange("orders", 0, 0, 3),
-        QueueRange("orders", 0, 3, 6),
-        QueueRange("orders", 0, 6, 9),
-    ]
-
-
-def test_starting_at_a_time(node: FakeNode, time: Time) -> None:
-    node.send("orders", 0, b"a")
-    late = "startingOffsetsByTimestampStrategy"
-    assert reader_of(
-        node, time, startingTimestamp="1700000000000", **{late: "latest"}
-    ).initialOffset()["topics"] == {"orders": {"0": 0, "1": 0}}
-    with pytest.raises(OptionInvalid, match="no message in queue 0"):
-        reader_of(node, time, startingTimestamp="1800000000000").initialOffset()
-
-
-def test_a_group_is_told_the_next_offsets(node: FakeNode, time: Time) -> None:
+def test_a_group_is_told_the_next_offsets(node: FakeNode, time: Clock) -> None:
     node.send("orders", 0, b"a", b"b")
     reader = reader_of(node, time, consumerGroup="etl")
     reader.latestOffset(first_end(reader), ALL)
@@ -246,14 +167,14 @@ def test_a_group_is_told_the_next_offsets(node: FakeNode, time: Time) -> None:
     assert again.initialOffset()["topics"] == {"orders": {"0": 2, "1": 0}}
 
 
-def test_nothing_is_committed_without_a_wish(node: FakeNode, time: Time) -> None:
+def test_nothing_is_committed_without_a_wish(node: FakeNode, time: Clock) -> None:
     for given in ({}, {"consumerGroup": "etl", "commitOffsets": "false"}):
         reader = reader_of(node, time, **given)
         reader.latestOffset(first_end(reader), ALL)
     assert node.committed == {}
 
 
-def test_a_group_that_has_committed_nothing(node: FakeNode, time: Time) -> None:
+def test_a_group_that_has_committed_nothing(node: FakeNode, time: Clock) -> None:
     node.send("orders", 0, b"a")
     given = {"consumerGroup": "new", "startingOffsets": "committed"}
     assert reader_of(node, time, **given).initialOffset()["topics"]["orders"]["0"] == 0
@@ -262,7 +183,7 @@ def test_a_group_that_has_committed_nothing(node: FakeNode, time: Time) -> None:
 
 
 def test_a_commit_that_fails_is_one_warning(
-    node: FakeNode, time: Time, caplog: pytest.LogCaptureFixture
+    node: FakeNode, time: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader = reader_of(node, time, consumerGroup="etl", retryTimeoutMs="8000")
     end = first_end(reader)
@@ -274,7 +195,7 @@ def test_a_commit_that_fails_is_one_warning(
 
 
 def test_a_queue_that_is_gone_does_not_keep_the_others_from_being_committed(
-    node: FakeNode, time: Time
+    node: FakeNode, time: Clock
 ) -> None:
     reader = reader_of(node, time, consumerGroup="etl", failOnDataLoss="false")
     end = first_end(reader)

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import TypeVar
 
 import pytest
@@ -15,15 +14,14 @@ from pyspark.sql.worker.plan_data_source_read import records_to_arrow_batches
 from pyspark_curlew import CurlewDataSource, DefaultSource, lag_of
 from pyspark_curlew.errors import OptionMissing, OptionUnknown, SchemaMismatch
 
-from spark_connector.tests.support.fake_node import FakeNode, run_fake_node
+from spark_connector.tests.support.fake_node import FakeNode
 
 
 @pytest.fixture
-def node() -> Iterator[FakeNode]:
-    with run_fake_node() as node:
-        node.add_topic("orders", queues=1)
-        node.send("orders", 0, b"a", b"", b"c")
-        yield node
+def node(fake: FakeNode) -> FakeNode:
+    fake.add_topic("orders", queues=1)
+    fake.send("orders", 0, b"a", b"", b"c")
+    return fake
 
 
 def source_of(node: FakeNode, **given: str) -> CurlewDataSource:

@@ -48,15 +48,13 @@ def registered(session: Session | ConnectSession) -> list[str]:
     return [str(each.message) for each in caught]
 
 
-def test_another_python_is_said_with_what_to_do(environment: Path) -> None:
-    (said,) = registered(Session("python3"))
-    assert str(environment.parent / "elsewhere" / "bin" / "python3") in said
+@pytest.mark.parametrize(
+    ("python", "found"), [("python3", "{}/elsewhere/bin/python3"), ("python9", "(not found)")]
+)
+def test_another_python_is_said_with_what_to_do(environment: Path, python: str, found: str) -> None:
+    (said,) = registered(Session(python))
+    assert found.format(environment.parent) in said
     assert f"PYSPARK_PYTHON={sys.executable}" in said
-
-
-def test_one_that_is_not_there_is_said(environment: Path) -> None:
-    (said,) = registered(Session("python9"))
-    assert "'python9' (not found)" in said
     assert str(environment) in said
 
 

@@ -23,7 +23,7 @@ from app.api.relay.relay import Relay
 CHANGE_SECONDS: Final = 30.0
 """How long a shard may take for its part."""
 _DRY_RUN: Final = "dry_run"
-_NOWHERE: Final = frozenset({"GROUP_NOT_FOUND", "TOPIC_NOT_FOUND"})
+_NOWHERE: Final = frozenset({"CONSUMER_GROUP_NOT_FOUND", "TOPIC_NOT_FOUND"})
 """What no shard has when one does not."""
 
 _encode: Final = msgspec.json.encode

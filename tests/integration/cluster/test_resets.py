@@ -61,7 +61,7 @@ async def test_offsets_are_set_in_all_shards_and_tried_first(nodes: list[ServedN
     )
     assert both.status_code == 400
     nobody = await reset(nodes[0], "/v1/groups/nobody/offsets/orders:reset", 404, to="earliest")
-    assert nobody["code"] == "GROUP_NOT_FOUND"
+    assert nobody["code"] == "CONSUMER_GROUP_NOT_FOUND"
 
 
 async def test_all_topics_of_any_shard_are_set_in_all(nodes: list[ServedNode]) -> None:
@@ -114,5 +114,7 @@ async def test_a_shard_that_is_away_is_named_and_the_others_are_set(
     assert (table(done), done["partial"]) == ([(0, 0, 4), (1, 1, 4)], ["c"])
     gone = await nodes[0].client.delete(f"{OFFSETS}/orders")
     assert (gone.status_code, gone.json()) == (207, {"partial": ["c"]})
+    nobody = await reset(nodes[0], "/v1/groups/nobody/offsets/orders:reset", 404, to="earliest")
+    assert nobody["code"] == "CONSUMER_GROUP_NOT_FOUND"
     alone = await nodes[0].client.post(RESET, json={"to": "latest"}, headers={"MQ-Forward": "no"})
     assert [each["queue_id"] for each in alone.json()["offsets"]] == [0]

@@ -162,6 +162,12 @@ ELSEWHERE: Final = (
         needs=(("GET", "topic", "{team}-in"),),
     ),
     Elsewhere(
+        "reset_all_group_offsets",
+        "body",
+        {"to": "earliest", "topics": ["{team}-in"]},
+        needs=(("GET", "topic", "{team}-in"),),
+    ),
+    Elsewhere(
         "redrive_dead_letters",
         "body",
         {"all": True, "to_topic": "{team}-in"},

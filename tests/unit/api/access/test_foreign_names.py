@@ -83,6 +83,7 @@ IN_BODIES: Mapping[str, Mapping[str, object]] = {
         "queue_offset": 0,
         "action": "retry",
     },
+    "reset_all_group_offsets": {"to": "earliest", "topics": ["alpha-in"]},
     "redrive_dead_letters": {"topic": "alpha-in", "to_topic": "alpha-in"},
     "purge_dead_letters": {"topic": "alpha-in"},
     "send_batch": {"messages": [{"text": "x"}]},
@@ -168,6 +169,8 @@ def members(body: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[st
         for name, value in body.items():
             if name in NAME_OF and isinstance(value, str):
                 yield (*path, name)
+            elif name in NAME_OF and isinstance(value, list):
+                yield from ((*path, name, index) for index in range(len(value)))
             yield from members(value, (*path, name))
     elif isinstance(body, list):
         for index, value in enumerate(body):
@@ -179,7 +182,7 @@ def replaced(body: Any, path: tuple[str | int, ...]) -> object:
     inner = changed
     for step in path[:-1]:
         inner = inner[step]
-    inner[path[-1]] = NAME_OF[str(path[-1])]
+    inner[path[-1]] = NAME_OF[next(step for step in reversed(path) if isinstance(step, str))]
     return changed
 
 

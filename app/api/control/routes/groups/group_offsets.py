@@ -184,6 +184,8 @@ async def reset_all_group_offsets(
 ) -> ResetAnswer:
     """As for one topic, in every topic where the group has offsets or members, or in `topics`: in
     all of them, or in none when there is one that the caller may not know of."""
+    for topic in body.topics or ():
+        access.require(Action.GET, Kind.TOPIC, topic)
     tries = is_dry_run(dry_run, body.asks_for_dry_run)
     request = body.request(is_dry_run=tries)
 

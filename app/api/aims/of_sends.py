@@ -11,8 +11,9 @@ from app.api.aims.places import Places
 from app.api.formats.cloudevents import EVENT, VERSION_HEADER, text_of, text_of_header
 from app.api.formats.decoding import DECODE_FAULTS
 from app.api.formats.dedup_headers import IDEMPOTENCY_KEY, key_of
-from app.api.formats.media import ENVELOPE, media_type
+from app.api.formats.media import ENVELOPE, JSON, media_type
 from app.api.formats.mq_headers import decode_header
+from app.api.formats.prefer_header import STRICT, preferences_of
 from app.api.http.request_context import RequestContext
 from app.domain.errors import CurlewError
 
@@ -29,6 +30,13 @@ class _Said(msgspec.Struct):
     producer_id: str | None = None
 
 
+class _SaidByMany(msgspec.Struct):
+    """A batch."""
+
+    messages: list[_Said]
+
+
+_decode_batch: Final = msgspec.json.Decoder(_SaidByMany).decode
 _decode: Final = msgspec.json.Decoder(_Said).decode
 
 
@@ -118,10 +126,48 @@ def _of_message(exchange: RequestContext, names: Names, places: Places) -> Shard
 
 
 def _of_batch(exchange: RequestContext, names: Names, places: Places) -> Shard | Asks:
+    if _is_json(exchange) and _is_one_piece(exchange) and _names_no_place(exchange):
+        return BODY
     return _of_head(exchange, names, places, reads_body=False)
+
+
+def _is_json(exchange: RequestContext) -> bool:
+    content_type = exchange.headers.get(b"content-type")
+    return content_type is None or media_type(content_type) == JSON
+
+
+def _is_one_piece(exchange: RequestContext) -> bool:
+    is_once = IDEMPOTENCY_KEY in exchange.headers or STRICT in preferences_of(exchange)
+    return is_once or said(exchange, b"mq-producer-id", "producer_id") is not None
+
+
+def _names_no_place(exchange: RequestContext) -> bool:
+    queue = said(exchange, b"mq-queue-id", "queue_id")
+    return queue is None and said(exchange, b"mq-sharding-key", "sharding_key") is None
+
+
+def _of_batch_body(exchange: RequestContext, names: Names, places: Places, body: bytes) -> Shard:
+    """A batch that is stored once, or strictly, is one piece: it goes where all its messages have
+    to go, if that is one shard; to its home, if they may go anywhere."""
+    topic = places.topic(names[0])
+    try:
+        entries = _decode_batch(body).messages
+    except DECODE_FAULTS:
+        return HERE  # whose handler says what is wrong
+    found = {
+        places.of_queue(topic, each.queue_id)
+        if each.queue_id is not None
+        else places.of_key(topic, each.sharding_key or "")
+        for each in entries
+        if each.queue_id is not None or each.sharding_key is not None
+    }
+    if not found:
+        return _of_home_or_any(exchange, places, names, is_plain=False)
+    return found.pop() if len(found) == 1 else HERE  # whose handler refuses it
 
 
 A_MESSAGE: Final = Aim(_of_message, _of_body)
 """One message."""
-A_BATCH: Final = Aim(_of_batch)
-"""A frame, and a batch whose entries say nothing of their own; else its handler splits it."""
+A_BATCH: Final = Aim(_of_batch, _of_batch_body)
+"""A frame, a batch whose entries say nothing of their own, and one that is stored once; else its
+handler splits it."""

@@ -35,6 +35,9 @@ class ScriptedNode:
     steps: list[Step] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
     connections: int = 0
+    route: Step | None = None
+    """The answer to whoever asks for a route, which takes no step; None: there is none."""
+    routes_asked: list[Asked] = field(default_factory=list)
     otherwise: Step | None = None
     """What is done behind the last step; None: answer as to a send that was stored."""
 
@@ -94,6 +97,11 @@ def scripted(*steps: Step) -> Iterator[ScriptedNode]:
     def serve(connection: socket.socket) -> None:
         with connection, suppress(OSError):
             for asked in _requests(connection):
+                if asked.line.endswith("/route HTTP/1.1"):
+                    node.routes_asked.append(asked)
+                    step = node.route or refused(404, "TOPIC_NOT_FOUND")
+                    step(connection)
+                    continue
                 node.asked.append(asked)
                 step = node.steps.pop(0) if node.steps else node.otherwise or stored()
                 step(connection)

@@ -55,7 +55,9 @@ class Options:
     connections: int = 32
     """Sends at once, each with its connection and its lane; others wait for their turn."""
     avoid_slow_nodes: bool = False
-    """RocketMQ's latency fault table, for clients with several nodes."""
+    """RocketMQ's latency fault table, where several nodes are known."""
+    routes: bool = True
+    """In a cluster of several shards, send straight to the nodes that lead them."""
     tls: "ssl.SSLContext | None" = None
     """For `https`; None: the certificates that this machine trusts."""
     hooks: "Sequence[Hook]" = ()
@@ -75,7 +77,7 @@ class Options:
         options = cls(**given)
         for name, lowest in _LOWEST.items():
             _check_int(name, getattr(options, name), lowest)
-        for name in ("retry_on_not_safe", "idempotent", "avoid_slow_nodes"):
+        for name in ("retry_on_not_safe", "idempotent", "avoid_slow_nodes", "routes"):
             if not isinstance(getattr(options, name), bool):
                 raise TypeError(f"{name} is True or False")
         for name in ("timeout", "connect_timeout", "linger"):
@@ -171,6 +173,28 @@ def node_of(url: object) -> Node:
         raise ValueError(f"the address {url!r} has a query or a fragment; leave it out")
     is_tls = parts.scheme == "https"
     return Node(url, parts.hostname, port or (443 if is_tls else 80), is_tls, parts.path)
+
+
+def believed(url: object, given: Sequence[Node]) -> Node | None:
+    """A node whose address another node told; None when the key must not go there, or cannot.
+
+    A client that was given `https` goes nowhere without it. A loopback address of a node elsewhere
+    would be whatever runs on this machine.
+    """
+    try:
+        node = node_of(url)
+    except (TypeError, ValueError):
+        return None
+    is_downgrade = not node.is_tls and all(each.is_tls for each in given)
+    is_astray = _is_loopback(node) and not any(map(_is_loopback, given))
+    return None if is_downgrade or is_astray or node.host in _NOWHERE else node
+
+
+_NOWHERE: Final = frozenset({"0.0.0.0", "::"})  # nothing is bound here
+
+
+def _is_loopback(node: Node) -> bool:
+    return node.host in {"localhost", "::1"} or node.host.startswith("127.")
 
 
 def key_of(key: str | None) -> str | None:

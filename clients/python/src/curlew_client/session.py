@@ -14,10 +14,20 @@ from typing import Any, Final, Literal
 
 from curlew_client.errors import ClientClosed
 from curlew_client.hooks import Hooks
-from curlew_client.options import VERSION, Node, Options, key_of, lines_of, new_client_id, nodes_of
+from curlew_client.options import (
+    VERSION,
+    Node,
+    Options,
+    believed,
+    key_of,
+    lines_of,
+    new_client_id,
+    nodes_of,
+)
 from curlew_client.producing.fault_table import FaultTable
 from curlew_client.producing.lanes import Lane, Lanes
 from curlew_client.producing.messages import SendRequest
+from curlew_client.producing.routes import Routes, Way, scope_of
 from curlew_client.wire.durations import seconds_of
 
 State = Literal["created", "running", "closing", "closed"]
@@ -53,6 +63,13 @@ class Session:
         self.client_id = self._claimed(client_id)
         self.nodes = {node.url: node for node in nodes}
         self.faults = FaultTable(list(self.nodes), is_on=options.avoid_slow_nodes)
+        self.routes = Routes(
+            self._learned,
+            self.faults.away_until_ms,
+            is_on=options.routes,
+            is_one_given=len(nodes) == 1,
+        )
+        self._given = nodes
         epoch = time.time_ns() // 1_000_000
         self.lanes = Lanes(self.client_id, epoch)
         self.state: State = "created"
@@ -81,7 +98,8 @@ class Session:
         return client_id
 
     def __repr__(self) -> str:
-        return f"url={','.join(self.nodes)!r}, client_id={self.client_id!r}, state={self.state!r}"
+        given = ",".join(node.url for node in self._given)
+        return f"url={given!r}, client_id={self.client_id!r}, state={self.state!r}"
 
     @property
     def authorization(self) -> dict[str, str]:
@@ -140,6 +158,15 @@ class Session:
             if _LIVE.get(self.client_id) is self:
                 del _LIVE[self.client_id]
 
+    def _learned(self, url: object) -> Node | None:
+        """A node that another one told of."""
+        node = believed(url, self._given)
+        if node is not None and node.url not in self.nodes:
+            self._lines[node.url] = lines_of(node, self._key)
+            self.nodes[node.url] = node
+            self.faults.learn(node.url)
+        return None if node is None else self.nodes[node.url]
+
     def pick(self, failed: str | None = None) -> Node:
         """The node for the next attempt."""
         return self.nodes[self.faults.pick(time.monotonic() * 1_000, failed)]
@@ -149,14 +176,23 @@ class Session:
         head = f"{method} {node.prefix}{target} HTTP/1.1\r\n{self._lines[node.url]}{lines}"
         return f"{head}content-length: {len(body)}\r\n\r\n".encode("latin-1") + body
 
-    def render_send(self, node: Node, request: SendRequest, lane: Lane | None) -> bytes:
+    def render_send(
+        self, node: Node, request: SendRequest, lane: Lane | None, way: Way | None = None
+    ) -> bytes:
         """The bytes of a send; with numbers if it has a lane."""
         lines = request.lines
+        scope = request.scope
+        if way is not None:
+            scope = scope_of(request, way)
+            if way.may_choose:
+                lines += f"mq-queue-id: {way.queue_id}\r\n"
+            if way.url is not None and request.is_numbered:
+                lines += "mq-forward: no\r\n"
         if ":request" not in request.target:  # which asks, and takes no name
             lines += f"mq-client-id: {self.client_id}\r\n"
         if lane is not None:
             lines += (
                 f"mq-producer-id: {lane.producer_id}\r\nmq-producer-epoch: {self.lanes.epoch}\r\n"
-                f"mq-producer-seq: {lane.number(request.scope)}\r\n"
+                f"mq-producer-seq: {lane.number(scope)}\r\n"
             )
         return self.render(node, "POST", request.target, lines, request.body)

@@ -9,8 +9,12 @@ from curlew_client.aio.sending import AsyncSender
 from curlew_client.errors import CurlewError
 from curlew_client.producing.batches import Batch, Batches, SendFuture
 from curlew_client.producing.messages import Message, batch_request, send_request
+from curlew_client.producing.routes import is_not_leader
 from curlew_client.results import SendResult, result_of, results_of
 from curlew_client.session import Session
+
+Outcomes = Sequence[SendResult | CurlewError] | CurlewError
+"""One for each message, or an error of all."""
 
 ONE_WAY: Final = "mq-one-way: true\r\n"
 
@@ -93,9 +97,35 @@ class AsyncBatcher:
                 if not waiter.done():
                     waiter.set_result(None)
 
-    async def _results_of(self, batch: Batch) -> Sequence[SendResult | CurlewError] | CurlewError:
-        session = self._session
+    async def _results_of(self, batch: Batch) -> Outcomes:
         messages, topic = batch.messages, batch.key.topic
+        routes = self._session.routes
+        if batch.key.is_framed or batch.key.queue_id is not None or not routes.is_on:
+            return await self._part(batch, messages)
+        deadline_s = monotonic() + self._session.timeout_s
+        await self._sender.learn_route(topic, deadline_s)
+        parts = routes.parts(topic, messages)
+        if len(parts) == 1:
+            results = await self._part(batch, messages)
+            if not (isinstance(results, CurlewError) and is_not_leader(results)):
+                return results
+            await self._sender.learn_route(topic, deadline_s)  # it was not known to be a cluster
+            parts = routes.parts(topic, messages)
+        return await self._by_parts(batch, parts)
+
+    async def _by_parts(self, batch: Batch, parts: Sequence[Sequence[int]]) -> Outcomes:
+        """Each shard stores its messages at once or not at all, whatever others do."""
+        chosen = [[batch.messages[index] for index in part] for part in parts]
+        found = await asyncio.gather(*(self._part(batch, messages) for messages in chosen))
+        results: dict[int, SendResult | CurlewError] = {}
+        for part, outcome in zip(parts, found, strict=True):
+            for place, index in enumerate(part):
+                results[index] = outcome if isinstance(outcome, CurlewError) else outcome[place]
+        return [results[index] for index in range(len(batch.messages))]
+
+    async def _part(self, batch: Batch, messages: list[Message]) -> Outcomes:
+        """Send these messages of the batch in one request."""
+        session, topic = self._session, batch.key.topic
         timeout_s, retries = session.timeout_s, session.options.async_retries
         try:
             if batch.key.is_one_way:

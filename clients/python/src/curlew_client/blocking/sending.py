@@ -11,6 +11,7 @@ from curlew_client.errors import (
     ConnectionFailed,
     CurlewError,
     NodeFault,
+    NotFound,
     Outcome,
     ProducerFenced,
     ProducerSealed,
@@ -22,12 +23,16 @@ from curlew_client.options import Node
 from curlew_client.producing.attempts import Attempts
 from curlew_client.producing.lanes import Lane
 from curlew_client.producing.messages import SendRequest
+from curlew_client.producing.routes import AGAIN_S, REFUSED_S, Way, is_not_leader, scope_of
 from curlew_client.session import Session
-from curlew_client.wire.http1 import Answer
+from curlew_client.wire.http1 import Answer, path_part
 from curlew_client.wire.problems import error_of
 
 Reply = tuple[Answer, str]
 """An answer, and the URL of the node that gave it."""
+
+ROUTE_TIMEOUT_S = 1.0
+"""How long a send waits for the route of its topic, once in `valid_ms`."""
 
 _OF_THE_NODE = ConnectionFailed, TimedOut, NodeFault
 _OF_THE_LANE = SequenceOutOfOrder, ProducerFenced, ProducerSealed
@@ -51,9 +56,13 @@ class BlockingSender:
         deadline_s = monotonic() + timeout_s
         self._slots.acquire(deadline_s)
         try:
+            way: Way | None = None
+            if session.routes.is_on:
+                self.learn_route(request.topic, deadline_s)
+                way = session.routes.way(request, monotonic())
             if not (session.options.idempotent and request.is_numbered):
-                return self._send_in(None, request, deadline_s, retries)
-            return self._send_numbered(request, deadline_s, retries)
+                return self._send_in(None, request, way, deadline_s, retries)
+            return self._send_numbered(request, way, deadline_s, retries)
         except ServiceError as error:
             if error.outcome == "stored" and request.is_numbered:  # before; where is forgotten
                 return None
@@ -61,12 +70,15 @@ class BlockingSender:
         finally:
             self._slots.release()
 
-    def _send_numbered(self, request: SendRequest, deadline_s: float, retries: int) -> Reply | None:
+    def _send_numbered(
+        self, request: SendRequest, way: Way | None, deadline_s: float, retries: int
+    ) -> Reply | None:
         lanes = self._session.lanes
-        lane = lanes.take()
+        is_keyed = way is not None and request.sharding_key is not None
+        lane = lanes.take(way.shard if way is not None and is_keyed else "")
         outcome: Outcome = "unknown"
         try:
-            reply = self._send_in(lane, request, deadline_s, retries)
+            reply = self._send_in(lane, request, way, deadline_s, retries)
         except CurlewError as error:
             if not isinstance(error, _OF_THE_LANE):
                 outcome = error.outcome or "unknown"
@@ -75,10 +87,15 @@ class BlockingSender:
             outcome = "stored"
             return reply
         finally:
-            lanes.give_back(lane, request.scope, request.count, outcome)
+            lanes.give_back(lane, scope_of(request, way), request.count, outcome)
 
     def _send_in(
-        self, lane: Lane | None, request: SendRequest, deadline_s: float, retries: int
+        self,
+        lane: Lane | None,
+        request: SendRequest,
+        way: Way | None,
+        deadline_s: float,
+        retries: int,
     ) -> Reply:
         session = self._session
         attempts = Attempts(
@@ -89,16 +106,49 @@ class BlockingSender:
         )
 
         def rendered(node: Node) -> bytes:
-            return session.render_send(node, request, lane)
+            return session.render_send(node, request, lane, way)
 
         def recovers(error: CurlewError) -> bool:
-            """A node that has forgotten the lane takes the message in it under a new name."""
+            """A node that leads the shard no more, and one that has forgotten the lane: over any
+            node, and in the lane under a new name, the message goes on."""
+            is_of_the_node = isinstance(error, _OF_THE_NODE)
+            session.routes.failed(request, way, error, monotonic(), is_of_the_node=is_of_the_node)
+            if way is not None and way.url is not None and is_not_leader(error):
+                way.url = None
+                return True
             if lane is None or not attempts.may_change_lane(error):
                 return False
             session.lanes.rename(lane)
             return True
 
-        return self._attempt(attempts, deadline_s, rendered, recovers)
+        def move() -> None:
+            if way is not None:
+                session.routes.move(request, way, monotonic(), is_open=attempts.is_open)
+
+        return self._attempt(attempts, deadline_s, rendered, recovers, move, way=way)
+
+    def learn_route(self, topic: str, deadline_s: float) -> None:
+        """Ask for the route of a topic, if that has to be now and no other send does."""
+        routes = self._session.routes
+        lines = routes.asks(topic, monotonic())
+        if lines is None:
+            return
+        due_s = monotonic() + REFUSED_S
+        target = f"/v1/topics/{path_part(topic)}/route"
+        timeout_s = min(ROUTE_TIMEOUT_S, (deadline_s - monotonic()) / 2)
+        try:
+            answer, _ = self.call("GET", target, lines=lines, timeout_s=timeout_s, retries=1)
+        except (NotFound, ConnectionFailed, TimedOut):  # a topic that is made by its first message
+            due_s = monotonic() + AGAIN_S
+        except CurlewError:
+            pass
+        else:
+            tag = answer.headers.get("etag")
+            due_s = 0.0
+            routes.keep(topic, answer.status, tag, answer.body, monotonic())
+        finally:
+            if due_s:
+                routes.fail(topic, due_s)
 
     def call(
         self,
@@ -130,18 +180,20 @@ class BlockingSender:
         deadline_s: float,
         rendered: Callable[[Node], bytes],
         recovers: Callable[[CurlewError], bool],
+        move: Callable[[], None] | None = None,
         *,
+        way: Way | None = None,
         is_long: bool = False,
     ) -> Reply:
         session = self._session
         failed: str | None = None
         while True:
-            node = session.pick(failed)
+            node = session.nodes[way.url] if way is not None and way.url else session.pick(failed)
             began_s = monotonic()
             answer: Answer | None = None
             try:
                 answer = self._pool.exchange(node, rendered(node), deadline_s)
-                error = None if answer.status < 300 else error_of(answer, node.url)
+                error = None if _is_well(answer.status) else error_of(answer, node.url)
             except CurlewError as caught:
                 error = caught
             now_s = monotonic()
@@ -159,7 +211,13 @@ class BlockingSender:
             if pause_s is None:
                 raise error
             failed = node.url if is_of_the_node else None
+            if move is not None:
+                move()
             pause(pause_s)
+
+
+def _is_well(status: int) -> bool:
+    return status < 300 or status == 304
 
 
 def _never(_error: CurlewError) -> bool:

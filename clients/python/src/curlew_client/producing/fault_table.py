@@ -20,7 +20,8 @@ class FaultTable:
 
     def __init__(self, urls: Sequence[str], *, is_on: bool) -> None:
         self._urls = tuple(urls)
-        self._is_on = is_on and len(urls) > 1
+        self._learned: tuple[str, ...] = ()
+        self._is_on = is_on
         self._until_ms: dict[str, float] = {}
         self._turn = 0
 
@@ -28,17 +29,28 @@ class FaultTable:
         """The node to ask; not the one that has just failed, if there is another."""
         urls = self._urls
         if len(urls) == 1:
-            return urls[0]
+            if failed != urls[0] or not self._learned:
+                return urls[0]
+            urls = self._learned
         self._turn += 1
         turn = self._turn
         order = [urls[(turn + step) % len(urls)] for step in range(len(urls))]
-        others = [url for url in order if url != failed]
+        others = [url for url in order if url != failed] or order
         if not self._is_on:
             return others[0]
         for url in others:
             if self._until_ms.get(url, 0) <= now_ms:
                 return url
         return min(others, key=lambda url: self._until_ms.get(url, 0))
+
+    def learn(self, url: str) -> None:
+        """Another node is known; it is asked when the only one that was given has failed."""
+        if url not in self._urls and url not in self._learned:
+            self._learned = (*self._learned, url)
+
+    def away_until_ms(self, url: str) -> float:
+        """Until when a node is left alone; 0: it is not."""
+        return self._until_ms.get(url, 0) if self._is_on else 0
 
     def report(self, url: str, latency_ms: float, now_ms: float, *, has_failed: bool) -> None:
         """A request took so long, or failed."""

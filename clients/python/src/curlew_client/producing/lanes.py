@@ -27,10 +27,11 @@ SCOPES_MAX: Final = 1_000
 class Lane:
     """A producer that one request at a time uses."""
 
-    __slots__ = ("next_numbers", "producer_id")
+    __slots__ = ("home", "next_numbers", "producer_id")
 
-    def __init__(self, producer_id: str) -> None:
+    def __init__(self, producer_id: str, home: str = "") -> None:
         self.producer_id = producer_id
+        self.home = home
         self.next_numbers: dict[Scope, int] = {}
 
     def number(self, scope: Scope) -> int:
@@ -44,7 +45,7 @@ class Lanes:
     def __init__(self, family: str, epoch: int) -> None:
         self.family = family
         self.epoch = epoch
-        self._free: list[Lane] = []
+        self._free: dict[str, list[Lane]] = {}
         self._made = 0
         self._lock = threading.Lock()
 
@@ -53,13 +54,18 @@ class Lanes:
         """Lanes that were ever made."""
         return self._made
 
-    def take(self) -> Lane:
-        """A lane for one request: the one that was used last, so that few are used."""
+    def take(self, home: str = "") -> Lane:
+        """A lane for one request: the one that was used last, so that few are used.
+
+        `home`: the shard that the message's key chooses. Each shard counts on its own, so the
+        numbers of keyed messages are of one shard.
+        """
         with self._lock:
-            if self._free:
-                return self._free.pop()
+            free = self._free.get(home)
+            if free:
+                return free.pop()
             self._made += 1
-            return Lane(f"{self.family}:{self._made}")
+            return Lane(f"{self.family}:{self._made}", home)
 
     def rename(self, lane: Lane) -> None:
         """The node has forgotten the lane: it goes on under a new name, from number 0 on."""
@@ -75,4 +81,4 @@ class Lanes:
         if outcome == "stored":
             lane.next_numbers[scope] = lane.number(scope) + count
         with self._lock:
-            self._free.append(lane)
+            self._free.setdefault(lane.home, []).append(lane)

@@ -116,7 +116,10 @@ class SendRequest:
     `scope`: of its numbers.
     """
 
-    __slots__ = (*("body", "count", "is_numbered", "lines", "scope", "sending", "target", "topic"),)
+    __slots__ = (
+        *("body", "count", "is_numbered", "lines", "may_choose", "scope", "sending"),
+        *("sharding_key", "target", "topic"),
+    )
 
     def __init__(
         self, topic: str, target: str, lines: str, body: bytes, scope: tuple[str, int], count: int
@@ -129,13 +132,17 @@ class SendRequest:
         self.count = count
         self.is_numbered = True
         """Whether it may have numbers: not the first half of a transaction, nor what is one-way."""
+        self.may_choose = False
+        """Whether the client may name a queue in a header: nothing in it says where it goes."""
+        self.sharding_key: str | None = None
+        """Which all its messages go by; of a batch, the key of one, as all are of one shard."""
         self.sending: Sending | None = None
         """What hooks know about it; None: there are no hooks."""
 
     def also(self, lines: str) -> "SendRequest":
         """The same with more header lines, and without numbers."""
         self.lines += lines
-        self.is_numbered = False
+        self.is_numbered = self.may_choose = False
         return self
 
 
@@ -148,7 +155,8 @@ def send_request(topic: str, message: Message, compress_from: int | None) -> Sen
     body = message.body
     target = f"/v1/topics/{path_part(topic)}/messages"
     scope = topic, ANY_QUEUE if message.queue_id is None else message.queue_id
-    if len(lines) > HEADERS_BYTES_MAX:
+    is_free = len(lines) <= HEADERS_BYTES_MAX
+    if not is_free:
         body = json.dumps(message.envelope(), ensure_ascii=False).encode()
         lines = f"content-type: {ENVELOPE}\r\n"
     elif message.content_type is not None:
@@ -157,7 +165,10 @@ def send_request(topic: str, message: Message, compress_from: int | None) -> Sen
         body, encoding = packed(body)
         if encoding is not None:
             lines += f"content-encoding: {encoding}\r\n"
-    return SendRequest(topic, target, lines, body, scope, 1)
+    request = SendRequest(topic, target, lines, body, scope, 1)
+    request.sharding_key = message.sharding_key
+    request.may_choose = is_free and message.queue_id is None and message.sharding_key is None
+    return request
 
 
 def reply_request(topic: str, message: Message, wait_ms: int) -> SendRequest:
@@ -180,7 +191,11 @@ def batch_request(topic: str, messages: list[Message], queue_id: int | None) -> 
         entries = [message.envelope() for message in messages]
         body = json.dumps({"messages": entries}, ensure_ascii=False).encode()
         lines += "content-type: application/json\r\nprefer: handling=strict\r\n"
-    return SendRequest(topic, target, lines, body, scope, len(messages))
+    request = SendRequest(topic, target, lines, body, scope, len(messages))
+    request.sharding_key = messages[0].sharding_key
+    are_keyed = any(message.sharding_key is not None for message in messages)
+    request.may_choose = queue_id is None and not are_keyed
+    return request
 
 
 def check_name(what: str, name: object) -> str:

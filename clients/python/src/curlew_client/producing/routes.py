@@ -1,0 +1,285 @@
+"""Where the queues of topics are led, and which node a send goes to. Pure.
+
+A cluster of several shards takes any request at any node, and relays it. A client spares the relay:
+it asks for the route of a topic, keeps it for `valid_ms`, and sends straight to the node that leads
+the queue. A node that refuses as `NOT_LEADER` ends the route; that send goes on over any node.
+
+- A message that names no queue and has no key: the client chooses the queue, in turn.
+- A queue that is named: its leader.
+- A sharding key: the leader of the queue that it chooses. The node chooses the queue itself, so a
+  route that is not the newest costs a relay and never another queue.
+
+A lone node is not asked twice. With one address, a client learns the route behind its first send;
+when that has one shard it asks no more, unless a node answers as only nodes of a cluster do.
+
+Thread-safe.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from curlew_client.errors import CurlewError, ServiceError
+from curlew_client.options import Node
+from curlew_client.producing.lanes import Scope
+from curlew_client.producing.messages import ANY_QUEUE, Message, SendRequest
+
+TOPICS_KEPT: Final = 10_000
+AGAIN_S: Final = 1.0
+"""A route that could not be had is asked for again after this."""
+REFUSED_S: Final = 30.0
+"""The same when the node gives none: no right to it, or an older node."""
+ASIDE_S: Final = 5.0
+"""How long messages that may go anywhere leave a shard alone that did not take one."""
+UNREACHED_S: Final = 30.0
+"""How long a node that could not be reached is asked over others."""
+VALID_S_MAX: Final = 600.0
+
+_OF_CLUSTERS: Final = frozenset(
+    {"NOT_LEADER", "SHARD_UNAVAILABLE", "RELAY_INTERRUPTED", "SEQUENCE_OUT_OF_ORDER"}
+)
+"""Codes after which a client asks whether it is a cluster."""
+
+
+class RoutedQueue(NamedTuple):
+    """A queue that takes messages. `is_led`: whether a leader that answers is known; `url`: its
+    address, None when it cannot be used from here."""
+
+    queue_id: int
+    shard: str
+    is_led: bool
+    url: str | None
+
+
+class Route(NamedTuple):
+    """The queues of a topic that take messages, the first so many."""
+
+    queues: Sequence[RoutedQueue]
+    shard_count: int
+
+
+class _Kept:
+    __slots__ = ("due_s", "is_asked", "route", "tag")
+
+    def __init__(self) -> None:
+        self.due_s = 0.0
+        self.is_asked = False
+        self.route: Route | None = None
+        self.tag = ""
+
+
+def java_hash(text: str) -> int:
+    """Java's `String.hashCode`, by which nodes choose the queue of a sharding key."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for index in range(0, len(units), 2):
+        value = (31 * value + ((units[index] << 8) | units[index + 1])) & 0xFFFFFFFF
+    return value - 0x1_0000_0000 if value >= 0x8000_0000 else value
+
+
+class Way:
+    """Where the attempts of one send go. `queue_id`: that the client chose, or was given."""
+
+    __slots__ = ("may_choose", "queue_id", "shard", "url")
+
+    def __init__(self, queue: RoutedQueue, url: str | None, *, may_choose: bool) -> None:
+        self.queue_id = queue.queue_id
+        self.shard = queue.shard
+        self.url = url
+        """Of the leader; None: any node, which relays."""
+        self.may_choose = may_choose
+
+
+def scope_of(request: SendRequest, way: Way | None) -> Scope:
+    """The scope of a send's numbers: a queue that the client chose has its own."""
+    return request.scope if way is None or not way.may_choose else (request.topic, way.queue_id)
+
+
+class Routes:
+    """The routes of one client."""
+
+    def __init__(
+        self,
+        learn: Callable[[object], Node | None],
+        away_until_ms: Callable[[str], float],
+        *,
+        is_on: bool,
+        is_one_given: bool,
+    ) -> None:
+        """`learn` takes the address of a node; `away_until_ms` is the fault table's."""
+        self._learn = learn
+        self._away_until_ms = away_until_ms
+        self._may_be_on = is_on
+        self._is_one_given = is_one_given
+        self.is_on = is_on
+        """Whether routes are asked for and used. False on a lone node."""
+        self._has_sent = False
+        self._kept: dict[str, _Kept] = {}
+        self._aside_s: dict[str, float] = {}
+        self._unreached_s: dict[str, float] = {}
+        self._turn = 0
+        self._lock = threading.Lock()
+
+    # --- asking
+
+    def asks(self, topic: str, now_s: float) -> str | None:
+        """Header lines with which the route has to be asked for now; None: it is not to be, or
+        another send asks. `keep` or `fail` follows."""
+        with self._lock:
+            if not self._has_sent:
+                self._has_sent = True
+                return None
+            kept = self._kept.get(topic)
+            if kept is None:
+                if len(self._kept) >= TOPICS_KEPT:
+                    self._kept.clear()
+                kept = self._kept[topic] = _Kept()
+            if kept.is_asked or kept.due_s > now_s:
+                return None
+            kept.is_asked = True
+            return f"if-none-match: {kept.tag}\r\n" if kept.tag else ""
+
+    def keep(self, topic: str, status: int, tag: str | None, body: bytes, now_s: float) -> None:
+        """The answer: a route, or 304."""
+        if status == 304:
+            self.fail(topic, now_s + REFUSED_S)
+            return
+        try:
+            document = json.loads(body)
+            valid_s = min(document["valid_ms"] / 1_000, VALID_S_MAX)
+            route = self._read(document["queues"])
+        except (ValueError, TypeError, KeyError):
+            self.fail(topic, now_s + REFUSED_S)
+            return
+        with self._lock:
+            kept = self._kept.setdefault(topic, _Kept())
+            kept.is_asked = False
+            kept.route, kept.tag = route, tag or ""
+            kept.due_s = now_s + valid_s
+            if route.shard_count <= 1 and self._is_one_given:
+                self.is_on = False
+
+    def fail(self, topic: str, due_s: float) -> None:
+        """There was nothing new; what was known stays."""
+        with self._lock:
+            kept = self._kept.setdefault(topic, _Kept())
+            kept.is_asked = False
+            kept.due_s = due_s
+
+    def _read(self, rows: Sequence[Mapping[str, Any]]) -> Route:
+        queues: list[RoutedQueue] = []
+        for row in rows:
+            if "w" not in row["perm"]:
+                break
+            leader = None if row["leader"] is None else self._learn(row["leader"])
+            url = None if leader is None else leader.url
+            is_led = row["leader"] is not None
+            queues.append(RoutedQueue(row["queue_id"], row["shard"], is_led, url))
+        return Route(queues, len({row["shard"] for row in rows}))
+
+    # --- choosing
+
+    def way(self, request: SendRequest, now_s: float) -> Way | None:
+        """The way of a send; None: no route is known, any node takes it."""
+        kept = self._kept.get(request.topic)
+        route = None if kept is None else kept.route
+        if not self.is_on or route is None or not route.queues:
+            return None
+        queue: RoutedQueue | None = None
+        if request.may_choose:
+            queue = self._choose(route, now_s)
+        elif request.scope[1] != ANY_QUEUE:
+            named = request.scope[1]
+            queue = route.queues[named] if named < len(route.queues) else None
+        elif request.sharding_key is not None:
+            queue = _of_key(route, request.sharding_key)
+        if queue is None:
+            return None
+        return Way(queue, self._straight(queue, now_s), may_choose=request.may_choose)
+
+    def parts(self, topic: str, messages: Sequence[Message]) -> list[list[int]]:
+        """The indexes of keyed messages, by the shard that each goes to; others together."""
+        kept = self._kept.get(topic)
+        route = None if kept is None else kept.route
+        if not self.is_on or route is None or route.shard_count <= 1 or not route.queues:
+            return [list(range(len(messages)))]
+        found: dict[str, list[int]] = {}
+        for index, message in enumerate(messages):
+            key = message.sharding_key
+            shard = "" if key is None else _of_key(route, key).shard
+            found.setdefault(shard, []).append(index)
+        return list(found.values())
+
+    def _choose(self, route: Route, now_s: float, besides: str | None = None) -> RoutedQueue:
+        """The next in turn that is led and not set aside; else the one that is soonest back."""
+        self._turn = turn = self._turn + 1
+        queues = route.queues
+        count = len(queues)
+        for step in range(count):
+            queue = queues[(turn + step) % count]
+            if queue.is_led and queue.shard != besides and self._back_s(queue) <= now_s:
+                return queue
+        others = [queue for queue in queues if queue.is_led and queue.shard != besides]
+        return min(others or queues, key=self._back_s)
+
+    def _back_s(self, queue: RoutedQueue) -> float:
+        """From when on messages that may go anywhere are given to it again."""
+        aside_s = self._aside_s.get(queue.shard, 0.0)
+        return aside_s if queue.url is None else max(aside_s, self._away_until_ms(queue.url) / 1e3)
+
+    def _straight(self, queue: RoutedQueue, now_s: float) -> str | None:
+        url = queue.url
+        return None if url is None or self._unreached_s.get(url, 0) > now_s else url
+
+    # --- what became of attempts
+
+    def failed(
+        self,
+        request: SendRequest,
+        way: Way | None,
+        error: CurlewError,
+        now_s: float,
+        *,
+        is_of_the_node: bool,
+    ) -> None:
+        """An attempt failed. What is the node's, or may pass, sets the shard aside; a refusal as of
+        a cluster turns routes on. Either way the next send asks for the route."""
+        is_of_cluster = isinstance(error, ServiceError) and error.code in _OF_CLUSTERS
+        if self._may_be_on and is_of_cluster:
+            self.is_on = True
+            self._expire(request.topic)
+        if way is None or not (is_of_the_node or error.retryable):
+            return
+        if way.url is not None and is_of_the_node:
+            self._unreached_s[way.url] = now_s + UNREACHED_S
+        if not is_not_leader(error):
+            self._aside_s[way.shard] = now_s + ASIDE_S
+        self._expire(request.topic)
+
+    def _expire(self, topic: str) -> None:
+        with self._lock:
+            self._has_sent = True
+            kept = self._kept.get(topic)
+            if kept is not None:
+                kept.due_s = 0.0
+
+    def move(self, request: SendRequest, way: Way, now_s: float, *, is_open: bool) -> None:
+        """The next attempt goes over any node, and to another shard when it may, unless the message
+        may be stored already."""
+        way.url = None
+        kept = self._kept.get(request.topic)
+        if is_open or not way.may_choose or kept is None or kept.route is None:
+            return
+        if kept.route.queues:
+            queue = self._choose(kept.route, now_s, besides=way.shard)
+            way.queue_id, way.shard = queue.queue_id, queue.shard
+
+
+def is_not_leader(error: CurlewError) -> bool:
+    """Whether another node leads what the request was for; nothing was done."""
+    return isinstance(error, ServiceError) and error.code == "NOT_LEADER"
+
+
+def _of_key(route: Route, sharding_key: str) -> RoutedQueue:
+    return route.queues[abs(java_hash(sharding_key)) % len(route.queues)]

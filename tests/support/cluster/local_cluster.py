@@ -4,6 +4,7 @@ Everything is under `build/cluster` and begins anew with each start: the Postgre
 Ctrl-C ends it all.
 """
 
+import shlex
 import signal
 import subprocess
 import sys
@@ -59,7 +60,7 @@ def main() -> None:
         url.write_text(server.new_database(), encoding="ascii")
         migrate(url.read_text(encoding="ascii"))
         nodes = [_start(root, stack, number) for number in range(len(NAMES))]
-        again = " ".join(_command(root, 2))
+        again = shlex.join(_command(root, 2))
         urls = " ".join(f"http://localhost:{PORT + number}" for number in range(len(NAMES)))
         sys.stdout.write(
             _LINES.format(

@@ -14,10 +14,11 @@ import msgspec
 from app.api.aims.across import Document
 from app.api.http.request_context import RequestContext
 from app.api.relay.calls import CallAnswer, CallRequest, pass_on
-from app.domain.errors import CurlewError, RelayInterrupted, ShardUnavailable
+from app.domain.errors import CurlewError, ShardUnavailable
 
 PART_SECONDS: Final = 5.0
-"""How long a shard may take for its part, beyond what the client wants to wait."""
+"""How long a shard may take for its part once it has been told of it, beyond what the client wants
+to wait. A connection to it is made before."""
 AT_ONCE: Final = 16
 """Shards that one request asks at a time."""
 
@@ -29,7 +30,13 @@ class Calls(Protocol):
     """What one shard can be asked with: `Relay`."""
 
     async def call(
-        self, exchange: RequestContext, shard: str, request: CallRequest, *, sends: bool = False
+        self,
+        exchange: RequestContext,
+        shard: str,
+        request: CallRequest,
+        *,
+        seconds: float,
+        sends: bool = False,
     ) -> CallAnswer: ...
 
 
@@ -44,10 +51,7 @@ async def ask(
 ) -> Outcome:
     """One part. With `sends` an error says in `outcome` whether it may be stored."""
     try:
-        async with asyncio.timeout(seconds):
-            return await calls.call(exchange, shard, request, sends=sends)
-    except TimeoutError:
-        return _too_slow(shard, seconds, sends=sends)
+        return await calls.call(exchange, shard, request, seconds=seconds, sends=sends)
     except CurlewError as error:
         return error
 
@@ -99,18 +103,6 @@ async def wait_for_any(
         for part in parts:
             with suppress(asyncio.CancelledError):
                 await part
-
-
-def _too_slow(shard: str, seconds: float, *, sends: bool) -> CurlewError:
-    detail = f"the node that leads shard {shard!r} has not answered in {seconds:g} s"
-    if sends:
-        return RelayInterrupted(
-            detail + ": it may have been carried out",
-            hint="look before you send it again, or send under an idempotency key",
-            fields={"shard": shard},
-            outcome="unknown",
-        )
-    return ShardUnavailable(detail, hint="ask again in a moment", fields={"shard": shard})
 
 
 async def refuse(

@@ -288,33 +288,52 @@ class Relay:
     # --- calls
 
     async def call(
-        self, exchange: RequestContext, shard: str, request: CallRequest, *, sends: bool = False
+        self,
+        exchange: RequestContext,
+        shard: str,
+        request: CallRequest,
+        *,
+        seconds: float,
+        sends: bool = False,
     ) -> CallAnswer:
         """Ask the node that leads a shard for a part of what `exchange` asks, in the name of its
-        caller. Raises `ShardUnavailable` when nothing was done there, and `RelayInterrupted` when
-        that is not known; with `sends` they have an outcome."""
+        caller. `seconds` are counted from when the request is written: whoever cannot be reached
+        was sent nothing. Raises `ShardUnavailable` when nothing was done there, and
+        `RelayInterrupted` when that is not known; with `sends` they have an outcome."""
         if shard == self._metadata.shard and self._own is not None:
             envelope = self._envelope_of(exchange)._replace(asks=request.asks)
-            return await call_own(self._own, exchange, request, envelope)
+            try:
+                async with asyncio.timeout(seconds):
+                    return await call_own(self._own, exchange, request, envelope)
+            except TimeoutError as error:
+                raise _too_slow(shard, seconds, sends=sends) from error
         connection, url = await self._reach(exchange, shard)
         self.relayed_count += 1
         connection.is_to_head = request.method == "HEAD"
         try:
-            lines = [b"%b %b HTTP/1.1" % (request.method.encode(), request.target)]
-            lines += [b"%b: %b" % each for each in request.headers]
-            lines += [b"%b: %b" % each for each in self._envelope_headers(exchange, request.asks)]
-            lines += [b"host: cluster", b"content-length: %d" % len(request.body)]
-            connection.write(b"\r\n".join(lines) + b"\r\n\r\n" + request.body)
-            await connection.head()
-            body = await _whole(connection, exchange)
-            status, headers = connection.status, connection.headers
+            async with asyncio.timeout(seconds):
+                answer = await self._ask(exchange, connection, request)
+        except TimeoutError as error:
+            raise _too_slow(shard, seconds, sends=sends) from error
         except Interrupted as error:
             raise _interrupted(shard, sends=sends) from error
         finally:
             self._release(url, connection)
-        if status == HTTPStatus.MISDIRECTED_REQUEST:
+        if answer.status == HTTPStatus.MISDIRECTED_REQUEST:
             raise _moved(shard)
-        return CallAnswer(status, headers, body)
+        return answer
+
+    async def _ask(
+        self, exchange: RequestContext, connection: PeerConnection, request: CallRequest
+    ) -> CallAnswer:
+        lines = [b"%b %b HTTP/1.1" % (request.method.encode(), request.target)]
+        lines += [b"%b: %b" % each for each in request.headers]
+        lines += [b"%b: %b" % each for each in self._envelope_headers(exchange, request.asks)]
+        lines += [b"host: cluster", b"content-length: %d" % len(request.body)]
+        connection.write(b"\r\n".join(lines) + b"\r\n\r\n" + request.body)
+        await connection.head()
+        body = await _whole(connection, exchange)
+        return CallAnswer(connection.status, connection.headers, body)
 
 
 def _target(exchange: RequestContext) -> bytes:
@@ -359,3 +378,15 @@ def _interrupted(shard: str, *, sends: bool) -> RelayInterrupted:
         fields={"shard": shard},
         outcome="unknown" if sends else None,
     )
+
+
+def _too_slow(shard: str, seconds: float, *, sends: bool) -> CurlewError:
+    detail = f"the node that leads shard {shard!r} has not answered in {seconds:g} s"
+    if sends:
+        return RelayInterrupted(
+            detail + ": it may have been carried out",
+            hint="look before you send it again, or send under an idempotency key",
+            fields={"shard": shard},
+            outcome="unknown",
+        )
+    return ShardUnavailable(detail, hint="ask again in a moment", fields={"shard": shard})

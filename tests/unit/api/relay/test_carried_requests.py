@@ -10,14 +10,17 @@ from typing import Any, cast
 import pytest
 
 from app.api.aims.places import Metadata
+from app.api.http.errors import with_outcome_of_send
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.request_context import WHOLE_BODY, Event, RequestContext
 from app.api.operations.operation import Operation
 from app.api.relay import peers as peers_module
+from app.api.relay.calls import CallRequest
+from app.api.relay.fan_out import ask
 from app.api.relay.handshake import Answering
 from app.api.relay.peers import NotReached, Peers
 from app.api.relay.relay import Relay
-from app.domain.errors import ShardUnavailable
+from app.domain.errors import CurlewError, ShardUnavailable
 from app.domain.limits import Limits
 from app.runtime.secure.cluster_secret import ClusterSecret
 
@@ -204,3 +207,45 @@ async def test_a_node_that_does_not_shake_hands_keeps_no_connection(
         await Peers(SECRET, monotonic).acquire(url)
     await asyncio.wait_for(ended.wait(), PATIENCE_S)
     server.close()
+
+
+async def ask_b(relay: Relay, *, sends: bool, seconds: float) -> CurlewError:
+    """What becomes of a part of a batch."""
+    client = Client("POST", [])
+    request = CallRequest("POST", b"/v1/topics/orders/messages:batch", [], b"{}")
+    async with asyncio.timeout(PATIENCE_S):
+        outcome = await ask(relay, client.exchange, "b", request, sends=sends, seconds=seconds)
+    assert isinstance(outcome, CurlewError)
+    return outcome
+
+
+@pytest.mark.parametrize("sends", [True, False], ids=["a send", "a settle"])
+async def test_what_was_never_written_to_a_connection_is_not_stored(
+    monkeypatch: pytest.MonkeyPatch, *, sends: bool
+) -> None:
+    """The other node takes connections and says nothing, and for its part has less time than
+    that takes."""
+    monkeypatch.setattr(peers_module, "SECONDS", 0.05)
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        other.over.append(over := asyncio.Event())
+        await asyncio.gather(reader.read(), return_exceptions=True)
+        await _close(writer)
+        over.set()
+
+    other = Other()
+    other.serve = silent  # type: ignore[method-assign]
+    async with relaying(other) as relay:
+        error = await ask_b(relay, sends=sends, seconds=0.001)
+    assert (error.code, error.retryable) == ("SHARD_UNAVAILABLE", True)
+    assert with_outcome_of_send(error).outcome == "not_stored"
+
+
+async def test_what_was_written_and_gets_no_answer_may_be_stored() -> None:
+    other = Other(STORED)
+    hangs = asyncio.Event()
+    other.when_asked = hangs.wait
+    async with relaying(other) as relay:
+        error = await ask_b(relay, sends=True, seconds=0.05)
+        hangs.set()
+    assert (error.code, error.outcome) == ("RELAY_INTERRUPTED", "unknown")

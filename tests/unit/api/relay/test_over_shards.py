@@ -42,8 +42,15 @@ class Shards:
         return list(self._answers)
 
     async def call(
-        self, _exchange: RequestContext, shard: str, _request: CallRequest, *, sends: bool = False
+        self,
+        _exchange: RequestContext,
+        shard: str,
+        _request: CallRequest,
+        *,
+        seconds: float,
+        sends: bool = False,
     ) -> CallAnswer:
+        assert seconds
         assert not sends
         self.asked.append(shard)
         return self._answers[shard]

@@ -49,8 +49,15 @@ class Shards:
         return b""
 
     async def call(
-        self, exchange: RequestContext, shard: str, request: CallRequest, *, sends: bool = False
+        self,
+        exchange: RequestContext,
+        shard: str,
+        request: CallRequest,
+        *,
+        seconds: float,
+        sends: bool = False,
     ) -> CallAnswer:
+        assert seconds
         assert not sends
         self.asked.append((shard, request))
         found = self.messages[shard]

@@ -89,13 +89,15 @@ class Jobs:
         *,
         owner: str | None = None,
         group: str | None = None,
+        name: str | None = None,
     ) -> Job:
-        """Run `work` beside the request. Raises `TooManyRequests`."""
+        """Run `work` beside the request, under this name, else under a new one. Raises
+        `TooManyRequests`."""
         self.check_room()
         self._number += 1
         now_ms = self._clock.now_ms()
         namespace = DEFAULT_NAMESPACE if group is None else namespace_of(group)
-        job_id = f"{kind}-{now_ms:x}-{self._number}"
+        job_id = f"{kind}-{now_ms:x}-{self._number}" if name is None else f"{kind}-{name}"
         job = Job(job_id, kind, now_ms, namespace, owner, group, total)
         self._forget_oldest()
         self._jobs[job.operation_id] = job

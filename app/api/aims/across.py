@@ -32,6 +32,8 @@ class Together(NamedTuple):
     merge: Callable[[Documents, Owner], Document]
     waits: bool = False
     """With `known` and `wait` the first shard that has news ends the wait of all."""
+    is_everywhere: bool = False
+    """What one shard has all have: one that has it no more is missing."""
 
 
 class InOrder(NamedTuple):
@@ -45,6 +47,8 @@ class InOrder(NamedTuple):
     """The member that says where the next page begins."""
     page_size: int = DEFAULT_PAGE_SIZE
     """Rows of a page where the request does not say it."""
+    shard: str = ""
+    """The member of a row that says where it is; empty: none does."""
 
 
 class Split(NamedTuple):
@@ -67,6 +71,8 @@ class InEach(NamedTuple):
     topics: str = ""
     """The member of the body that says for which topics; in one without it are then those of all
     shards."""
+    begins_work: bool = False
+    """Each shard begins work that outlives the request, under one name that all are told."""
 
 
 class InTurn(NamedTuple):

@@ -15,6 +15,8 @@ from app.api.formats.decoding import DECODE_FAULTS
 
 _NameOf = Callable[[Document], str]
 
+_STATES: Final = ("running", "failed", "cancelled", "succeeded")
+"""Of an operation: the first that a part has is that of the whole."""
 _SERIES_TIMES: Final = frozenset({"start_ms", "step_ms"})
 
 
@@ -121,6 +123,56 @@ def forgotten(documents: Documents) -> Document:
         return {}
     rows = cast("list[Document]", _joined(documents, "offsets")["offsets"])
     return {**first, "offsets": sorted(rows, key=lambda row: cast("int", row["queue_id"]))}
+
+
+def any_of(documents: Documents) -> Document:
+    """What one shard says for all: it alone has the thing."""
+    return _first(documents)
+
+
+def figures_of_change(documents: Documents) -> Document:
+    """Figures added."""
+    return _added(list(documents.values()))
+
+
+def dead_letters(documents: Documents, owner: Owner) -> Document:
+    """How many all shards have."""
+    del owner
+    parts = list(documents.values())
+    return {**_added(parts), "oldest_ms": _least(parts, "oldest_ms")}
+
+
+def work(documents: Documents) -> Document:
+    """One operation, of which each shard does a part."""
+    parts = list(documents.values())
+    states = [_text(part, "state") for part in parts]
+    ends = _numbers(parts, "ended_ms")
+    return {
+        **_first(documents),
+        **{name: sum(_numbers(parts, name)) for name in ("total", "done", "skipped")},
+        "state": next(each for each in _STATES if each in states),
+        "started_ms": _least(parts, "started_ms"),
+        "ended_ms": max(ends) if len(ends) == len(parts) else None,
+        "problem": next((part["problem"] for part in parts if part["problem"]), None),
+    }
+
+
+def operation(documents: Documents, owner: Owner) -> Document:
+    """As `work`."""
+    del owner
+    return work(documents)
+
+
+def operations(documents: Documents, owner: Owner) -> Document:
+    """Those of all shards, the newest first."""
+    del owner
+    parts: dict[str, dict[str, Document]] = {}
+    for shard, document in documents.items():
+        for row in rows_of(document, "operations"):
+            parts.setdefault(_text(row, "operation_id"), {})[shard] = row
+    found = [work(each) for each in parts.values()]
+    found.sort(key=lambda row: cast("int", row["started_ms"]), reverse=True)
+    return {"operations": found}
 
 
 def client(documents: Documents, owner: Owner) -> Document:

@@ -420,13 +420,15 @@ class DeliveredMessage(MessageView, frozen=True, gc=False, kw_only=True):
 class DeadLetterView(MessageView, frozen=True, gc=False, kw_only=True):
     """A dead letter: the original message in its place, and what became of it.
 
-    `offset` names the letter within its group; `attempts` counts the deliveries that failed.
+    `offset` names the letter within its group, on a cluster within the `shard` that has it.
+    `attempts` counts the deliveries that failed.
     """
 
     offset: int
     attempts: int
     dead_since_ms: int
     reason: str | UnsetType = UNSET
+    shard: Annotated[str | UnsetType, Meta(description="on a cluster, where the letter is")] = UNSET
 
 
 class DeadLetterList(Struct, frozen=True):
@@ -438,6 +440,9 @@ class DeadLetterList(Struct, frozen=True):
     messages: list[DeadLetterView]
     scanned: int
     next_cursor: str | UnsetType = UNSET
+    partial: Annotated[
+        list[str] | UnsetType, Meta(description="shards that did not answer; left out: none")
+    ] = UNSET
 
 
 class CheckView(Struct, frozen=True, gc=False):

@@ -15,7 +15,8 @@ import msgspec
 from app.api.aims.across import PARTIAL, Document, Documents, InEach
 from app.api.formats import media
 from app.api.formats.decoding import DECODE_FAULTS
-from app.api.http.request_context import NOT_KEPT, RequestContext
+from app.api.http.request_context import NOT_KEPT, Headers, RequestContext
+from app.api.operations.asked_work import work_asked
 from app.api.relay.calls import CallAnswer, CallRequest, part_of, pass_on, query_of
 from app.api.relay.fan_out import Outcome, ask_each, refuse, sorted_out
 from app.api.relay.relay import Relay
@@ -44,6 +45,8 @@ async def change(relay: Relay, exchange: RequestContext, across: InEach) -> bool
         return False  # they may differ
     request = part_of(exchange, urlencode(query).encode(), body)
     shards = relay.shards_from_here()
+    if across.begins_work:
+        request = request._replace(asks=work_asked(len(shards)))
     lost: dict[str, str] = {}
     if across.tries_first:
         trial = _trial(exchange, query, members)
@@ -109,13 +112,21 @@ async def _answer(
         await exchange.answer(status, [NOT_KEPT], b"")
         return
     status = HTTPStatus.MULTI_STATUS if missing else status
-    await exchange.answer(status, [media.JSON_HEADER, NOT_KEPT], _encode(merged) + b"\n")
+    headers = [media.JSON_HEADER, NOT_KEPT, *_locations(found)[:1]]
+    await exchange.answer(status, headers, _encode(merged) + b"\n")
 
 
 def _statuses(found: Mapping[str, Outcome]) -> list[int]:
     """Of those that did it."""
     answers = [each for each in found.values() if isinstance(each, CallAnswer)]
     return [each.status for each in answers if each.status < HTTPStatus.MULTIPLE_CHOICES]
+
+
+def _locations(found: Mapping[str, Outcome]) -> Headers:
+    """Where to look what becomes of it: the same of all."""
+    answers = [each for each in found.values() if isinstance(each, CallAnswer)]
+    places = [each.header(b"location") for each in answers]
+    return [(b"location", each) for each in places if each is not None]
 
 
 def _may_be_elsewhere(problem: CallAnswer) -> bool:

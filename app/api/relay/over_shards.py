@@ -94,6 +94,9 @@ class OverShards:
         if not documents:
             await refuse(exchange, problem, missing)
             return
+        if across.is_everywhere:
+            gone = found.keys() - documents.keys() - missing.keys()
+            missing |= dict.fromkeys(sorted(gone), "it knows nothing of it")
         merged = across.merge(documents, self._owner)
         await _answer(exchange, merged, missing)
 
@@ -192,7 +195,9 @@ class _Page:
             self.is_refused = is_of_caller and is_there and self.first is None
         for document in documents.values():
             self.first = self.first or document
-            self._rows += cast("list[object]", document[self._across.rows])
+            rows = cast("list[Document]", document[self._across.rows])
+            name = self._across.shard
+            self._rows += [{**row, name: shard} for row in rows] if name else rows
             self._gaps += cast("list[object]", document.get("gaps", []))
             self._scanned += cast("int", document.get("scanned", 0))
             following = document.get(self._across.following)

@@ -30,6 +30,7 @@ from app.broker.message_copies import (
     reason_of,
     retry_copy,
 )
+from app.broker.ports import Topic
 from app.broker.progress.ack_set import AckSet
 from app.broker.topic_lookup import find_topic
 from app.broker.tracing.message_trace import MessageTrace
@@ -291,18 +292,20 @@ class DeadLetters:
         rate_per_s: float | None = None,
         check: Callable[[], None] = lambda: None,
         owner: str | None = None,
+        name: str | None = None,
     ) -> Job:
         """Deliver letters again, beside the request; the letters are removed one step at a time.
 
         Without `to_topic` a letter goes back to this group alone, through its retry topic of the
         original topic, with its attempts counted anew. Raises `GroupNotFound`, `TopicNotFound`,
         `IllegalFilter`, `InvalidRequest` or `TooManyRequests`. `check` is asked before each step,
-        and ends the work by what it raises; `owner` is the principal that the job belongs to.
+        and ends the work by what it raises; `owner` is the principal that the job belongs to,
+        `name` its name where it is part of a larger one.
         """
         self._check_redrive(group, selection, to_topic, rate_per_s)
         total = len(selection.offsets) if selection.offsets is not None else self.count(group)
         work = partial(self._redrive, group, selection, to_topic, rate_per_s, check)
-        return self._operations.start("redrive", total, work, owner=owner, group=group)
+        return self._operations.start("redrive", total, work, owner=owner, group=group, name=name)
 
     def _check_redrive(
         self, group: str, selection: Selection, to_topic: str | None, rate_per_s: float | None
@@ -377,10 +380,12 @@ class DeadLetters:
             copy = retry_copy(message, 0, "redriven")
             return StepPart(retry_topic(group, letter.origin.topic), 0, [copy])
         view = find_topic(self._metadata, to_topic)
-        queues = view.queues
         self._turns += 1
-        key = message.sharding_key
-        queue_id = self._turns % queues if key is None else queue_for_sharding_key(key, queues)
+        queues, key = view.writable_here, message.sharding_key
+        if key is None:
+            queue_id = queues[self._turns % len(queues)]
+        else:
+            queue_id = queue_for_sharding_key(key, view.write_queues)
         return StepPart(to_topic, queue_id, [fitted(plain_copy(message))], view.generation)
 
     async def _remove(self, group: str, offsets: Sequence[int], parts: Sequence[StepPart]) -> None:
@@ -483,6 +488,8 @@ class DeadLetters:
         is_other = origin.generation != view.generation if origin.generation else is_later
         if to_topic is None and is_other:
             return f"topic {topic!r} was deleted and made again since; name it with to_topic"
+        if to_topic is not None and not _has_queue_for(letter.message, view):
+            return f"no queue of topic {topic!r} that it could go to is in the letter's shard"
         return None
 
 
@@ -505,6 +512,14 @@ class _Choice:
             and (wanted.until_ms is None or letter.dead_since_ms < wanted.until_ms)
             and (self._filter is None or self._filter.matches(properties_of(letter.message)))
         )
+
+
+def _has_queue_for(message: StoredMessage, topic: Topic) -> bool:
+    """Whether this node's shard has one: letter and copy are changed in one step."""
+    key = message.sharding_key
+    if key is None:
+        return bool(topic.writable_here)
+    return queue_for_sharding_key(key, topic.write_queues) in topic.writable_here
 
 
 def _letter(message: StoredMessage) -> DeadLetter:

@@ -20,13 +20,30 @@ _LIVE_S: Final = 1.0
 
 def _choice(texts: Mapping[str, str], offsets: Sequence[str]) -> Json | None:
     """Which letters: those that are chosen, or all that match; None: none is chosen."""
-    chosen = [int(each) for each in offsets[:CHOSEN_MAX] if re.fullmatch(r"[0-9]{1,18}", each)]
+    chosen = chosen_letters(offsets)
     if chosen:
-        return {"offsets": chosen}
+        return named(chosen)
     if texts.get("which") != "all":
         return None
     asked = {name: texts[name] for name in FILTERS if texts.get(name)}
     return asked or {"all": True}
+
+
+def chosen_letters(texts: Sequence[str]) -> list[str]:
+    """Offsets; on a cluster, where each shard counts its own, with the message's id behind."""
+    return [each for each in texts[:CHOSEN_MAX] if re.fullmatch(r"[0-9]{1,18}(:\w{1,64})?", each)]
+
+
+def named(letters: Sequence[str]) -> Json:
+    """The letters, for a request."""
+    parts = [each.partition(":") for each in letters]
+    ids = [each[2] for each in parts if each[2]]
+    offsets = [int(each[0]) for each in parts]
+    return {"offsets": offsets, "message_ids": ids} if ids else {"offsets": offsets}
+
+
+def _shown_offset(letter: str) -> int:
+    return int(letter.partition(":")[0])
 
 
 @family.page("/dead-letters/{group}/plan")
@@ -49,9 +66,9 @@ async def _planned(
     planned = await page.act("POST", *base, query=dry, json=choice)
     each: list[Json] = []
     if not is_purge:
-        for offset in choice.get("offsets", ()):
-            one = await page.act("POST", *base, query=dry, json={"offsets": [offset]})
-            each.append({"offset": offset, **one})
+        for letter in chosen_letters(offsets):
+            one = await page.act("POST", *base, query=dry, json=named([letter]))
+            each.append({"offset": _shown_offset(letter), **one})
     return page.show(
         "consuming/dead_letter_plan.html",
         status=HTTPStatus.OK if problem is None else HTTPStatus.BAD_REQUEST,
@@ -59,7 +76,7 @@ async def _planned(
         count=planned["removed"] if is_purge else planned["matched"],
         each=each,
         texts=texts,
-        offsets=choice.get("offsets", []),
+        offsets=chosen_letters(offsets),
         is_purge=is_purge,
         problem=problem,
         **letter_crumbs(page, group, (group, way_to(group))),
@@ -86,7 +103,9 @@ async def redrive(page: Page) -> Outcome:
     try:
         more = {"rate_per_s": float(rate) if rate else None, "to_topic": to_topic or None}
         names = ("groups", group, "dlq", "messages:redrive")
-        seen = choice.get("offsets") or await _first_of(page, group, choice)  # while they are here
+        seen = chosen_letters(offsets) or await _first_of(
+            page, group, choice
+        )  # while they are here
         begun = await page.act("POST", *names, json={**choice, **more})
     except ValueError:
         problem = {
@@ -96,18 +115,21 @@ async def redrive(page: Page) -> Outcome:
         return await _planned(page, page.form, offsets, problem)
     except Refused as error:
         return await _planned(page, page.form, offsets, error.problem)
-    chosen = ",".join(map(str, seen))
+    chosen = ",".join(seen)
     query = f"?offsets={chosen}" if chosen else ""
     return Moved(f"{way_to(group)}/operations/{begun['operation_id']}{query}")
 
 
-async def _first_of(page: Page, group: str, choice: Json) -> list[int]:
-    """The offsets of the first letters of a choice, whose outcomes are shown one by one."""
+async def _first_of(page: Page, group: str, choice: Json) -> list[str]:
+    """The first letters of a choice, whose outcomes are shown one by one."""
     query: Asked = {name: choice[name] for name in FILTERS if name in choice}
     query["page_size"] = CHOSEN_MAX
     where = address("groups", group, "dlq", "messages", query=query)
     found = (await page.api.ask("GET", where)).json()["messages"]
-    return [each["offset"] for each in found]
+    return [
+        f"{each['offset']}:{each['message_id']}" if "shard" in each else str(each["offset"])
+        for each in found
+    ]
 
 
 @family.act("/dead-letters/{group}/purge")
@@ -131,15 +153,14 @@ async def operation(page: Page) -> Outcome:
     """How far a redrive is, and what became of each letter that was chosen."""
     group = page.name("group")
     found = await page.get("operations", page.name("operation"))
-    offsets = page.query("offsets").split(",")[:CHOSEN_MAX]
-    chosen = [int(each) for each in offsets if re.fullmatch(r"[0-9]{1,18}", each)]
+    chosen = chosen_letters(page.query("offsets").split(","))
     names = ("groups", group, "dlq", "messages:redrive")
     outcomes: list[Json] = []
-    for offset in chosen:
-        left = await page.act("POST", *names, query={"dry_run": "true"}, json={"offsets": [offset]})
-        outcomes.append(
-            {"offset": offset, "is_here": left["matched"] > 0, "skipped": left["skipped"]}
-        )
+    for letter in chosen:
+        dry = {"dry_run": "true"}
+        left = await page.act("POST", *names, query=dry, json=named([letter]))
+        is_here, offset = left["matched"] > 0, _shown_offset(letter)
+        outcomes.append({"offset": offset, "is_here": is_here, "skipped": left["skipped"]})
     return page.show(
         "consuming/dead_letter_operation.html",
         operation=found,

@@ -1,19 +1,21 @@
 """Work that outlives its request: see how far it is, cancel it."""
 
+from app.api.aims import merges
+from app.api.aims.across import InEach, Together
 from app.api.control.dependencies import Services, WithAccess, WithServices
 from app.api.control.log_changes import WithBeginning
 from app.api.control.operation_router import OperationRouter
-from app.api.control.schemas.schemas import AnswerModel, DryRunMember
+from app.api.control.schemas.schemas import DryRunMember, MergedModel
 from app.api.http.conditions import WithDryRun, is_dry_run
 from app.api.naming.request_namespace import current_namespace
-from app.api.operations.operation import Action
+from app.api.operations.operation import Action, Answer
 from app.broker.jobs import Job, OperationState
 from app.domain.access.actions import Kind
 
 router = OperationRouter("operations")
 
 
-class OperationDocument(AnswerModel):
+class OperationDocument(MergedModel):
     """One operation. `total` is an estimate while it runs; `skipped` could not be done."""
 
     operation_id: str
@@ -32,8 +34,8 @@ class CancelDocument(DryRunMember, OperationDocument):
     """An operation that was asked to stop, or would be."""
 
 
-class OperationList(AnswerModel):
-    """The operations that this node remembers, the newest first."""
+class OperationList(MergedModel):
+    """The operations that the nodes remember, the newest first."""
 
     operations: list[OperationDocument]
 
@@ -42,6 +44,7 @@ class OperationList(AnswerModel):
     "GET /v1/operations",
     "List operations",
     needs={"operation": Action.LIST},
+    across=Together(merges.operations),
 )
 async def list_operations(services: WithServices, access: WithAccess) -> OperationList:
     """The caller's own, and those on groups that it may know of: those that run and the last that
@@ -59,6 +62,7 @@ async def list_operations(services: WithServices, access: WithAccess) -> Operati
     "GET /v1/operations/{operation_id}",
     "How far an operation is",
     needs={"operation": Action.GET},
+    across=Together(merges.operation, is_everywhere=True),
 )
 async def get_operation(
     operation_id: str, services: WithServices, access: WithAccess
@@ -90,6 +94,8 @@ def _find(services: Services, access: WithAccess, action: Action, operation_id: 
     "POST /v1/operations/{operation_id}:cancel",
     "Stop an operation",
     needs={"operation": Action.UPDATE},
+    answers={207: Answer("Not in all shards: `partial` names the others", CancelDocument)},
+    across=InEach(merges.work),
 )
 async def cancel_operation(
     operation_id: str,

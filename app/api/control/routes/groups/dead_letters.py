@@ -4,19 +4,29 @@ from collections import Counter
 from functools import partial
 from typing import Annotated, Final, Self
 
-from fastapi import Depends, Query, Response
+from fastapi import Depends, Query, Request, Response
 from msgspec import UNSET
 from pydantic import Field, model_validator
 
-from app.api.control.dependencies import WithAccess, WithPageSize, WithServices, json_body
+from app.api.aims import merges
+from app.api.aims.across import Document, Documents, InEach, InOrder, Together
+from app.api.control.dependencies import (
+    Services,
+    WithAccess,
+    WithPageSize,
+    WithServices,
+    json_body,
+)
 from app.api.control.operation_router import OperationRouter
 from app.api.control.routes.operations import OperationDocument
 from app.api.control.schemas.names import TopicName
-from app.api.control.schemas.schemas import AnswerModel, Count, DryRunBody
+from app.api.control.schemas.schemas import Count, DryRunBody, MergedModel
 from app.api.formats.rendering import dead_letter_view
 from app.api.formats.wire import DeadLetterList, encode
 from app.api.http.conditions import WithDryRun, is_dry_run
 from app.api.http.parameters import integer_of
+from app.api.http.request_context import CONTEXT_KEY, RequestContext
+from app.api.operations.asked_work import work_of
 from app.api.operations.operation import Action, Answer, Body
 from app.broker.failures.dead_letter_admin import RedrivePlan, Selection
 from app.domain.access.actions import Kind
@@ -33,7 +43,8 @@ SELECTED_MAX: Final = Limits().dead_letters_selected_max
 
 
 class SelectionBody(DryRunBody):
-    """Which letters: name them, or give conditions that all hold, or say `"all": true`."""
+    """Which letters: name them, or give conditions that all hold, or say `"all": true`. On a
+    cluster `offsets` are those of one `shard`, or go with `message_ids`."""
 
     all: bool = False
     offsets: list[Count] | None = Field(default=None, min_length=1, max_length=SELECTED_MAX)
@@ -43,6 +54,7 @@ class SelectionBody(DryRunBody):
     reason: str | None = Field(default=None, description="a part of the reason")
     from_ms: Count | None = Field(default=None, description="dead since then or later")
     until_ms: Count | None = Field(default=None, description="dead before then")
+    shard: str | None = Field(default=None, description="where they are; default: anywhere")
 
     @model_validator(mode="after")
     def _check_choice(self) -> Self:
@@ -66,12 +78,13 @@ class SelectionBody(DryRunBody):
             )
         )
 
-    def selection(self, readable: Visible | None) -> Selection:
+    def selection(self, readable: Visible | None, shard: str) -> Selection:
         """`readable` says of which topics the caller may read letters; None: it is shown none of
-        what is in them."""
+        what is in them. In another shard than theirs there are none."""
+        offsets = self.offsets if self.shard in (None, shard) else ()
         return Selection(
             readable=readable,
-            offsets=None if self.offsets is None else frozenset(self.offsets),
+            offsets=None if offsets is None else frozenset(offsets),
             message_ids=None if self.message_ids is None else frozenset(self.message_ids),
             topic=self.topic,
             filter=self.filter,
@@ -94,7 +107,7 @@ class PurgeBody(SelectionBody):
     """What to remove for ever."""
 
 
-class DeadLetterSummaryDocument(AnswerModel):
+class DeadLetterSummaryDocument(MergedModel):
     """How many dead letters a group has; `oldest_ms` is null when there are none."""
 
     group: str
@@ -102,7 +115,7 @@ class DeadLetterSummaryDocument(AnswerModel):
     oldest_ms: int | None
 
 
-class RedrivePlanDocument(AnswerModel):
+class RedrivePlanDocument(MergedModel):
     """What would happen: letters by target topic, and by the reason why they would be left."""
 
     matched: int
@@ -122,17 +135,24 @@ class RedrivePlanDocument(AnswerModel):
         return cls(matched=plan.matched, by_target=targets, skipped=skipped)
 
 
-class PurgeAnswer(AnswerModel):
+class PurgeAnswer(MergedModel):
     """How many letters were removed, or would be."""
 
     removed: int
     dry_run: bool
 
 
+def _begun(documents: Documents) -> Document:
+    """A plan, or work that has begun."""
+    is_plan = "matched" in next(iter(documents.values()))
+    return merges.figures_of_change(documents) if is_plan else merges.work(documents)
+
+
 @router.serve(
     "GET /v1/groups/{group}/dlq",
     "How many dead letters a group has",
     needs={"group": Action.GET},
+    across=Together(merges.dead_letters),
 )
 async def get_dead_letters(group: str, services: WithServices) -> DeadLetterSummaryDocument:
     """Their number and the age of the oldest."""
@@ -145,6 +165,7 @@ async def get_dead_letters(group: str, services: WithServices) -> DeadLetterSumm
     "Browse the dead letters of a group",
     needs={"group": Action.SUB},
     answers={200: Answer("A page of dead letters", DeadLetterList)},
+    across=InOrder("messages", cursor="cursor", following="next_cursor", shard="shard"),
 )
 async def list_dead_letters(
     group: str,
@@ -167,7 +188,8 @@ async def list_dead_letters(
         str, Query(pattern="^(auto|base64)$", description="base64: the bytes")
     ] = "auto",
 ) -> Response:
-    """The oldest first, a page at a time; work is bounded, so a page may be empty and go on.
+    """The oldest first, a page at a time; work is bounded, so a page may be empty and go on. On a
+    cluster those of one shard come after those of another.
     Letters whose original topic the caller may not read are left out."""
     if topic is not None:
         access.require(Action.SUB, Kind.TOPIC, topic)
@@ -208,10 +230,13 @@ async def list_dead_letters(
             OperationDocument,
             {"Location": {"schema": {"type": "string"}}},
         ),
+        207: Answer("Not in all shards: `partial` names the others", OperationDocument),
     },
     problems=(429,),
+    across=InEach(_begun, begins_work=True),
 )
 async def redrive_dead_letters(
+    request: Request,
     group: str,
     services: WithServices,
     access: WithAccess,
@@ -230,7 +255,8 @@ async def redrive_dead_letters(
         access.require(Action.PUB, Kind.TOPIC, body.to_topic)
     is_read = body.to_topic is not None or body.looks_inside
     later = Standing(access.caller.for_later)
-    selection = body.selection(_readable(later) if is_read else None)
+    shard = _own_shard(request, services, body)
+    selection = body.selection(_readable(later) if is_read else None, shard)
     if is_dry_run(dry_run, body.asks_for_dry_run):
         plan = await letters.plan_redrive(
             group, selection, to_topic=body.to_topic, rate_per_s=body.rate_per_s
@@ -242,13 +268,15 @@ async def redrive_dead_letters(
         if body.to_topic is not None:
             later.require(Action.PUB, Kind.TOPIC, body.to_topic)
 
+    work = work_of(request.scope)
     job = letters.redrive(
         group,
         selection,
         to_topic=body.to_topic,
-        rate_per_s=body.rate_per_s,
+        rate_per_s=None if body.rate_per_s is None else body.rate_per_s / work.parts,
         check=check,
         owner=access.caller.name,
+        name=work.name,
     )
     response.status_code = 202
     response.headers["Location"] = f"/v1/operations/{job.operation_id}"
@@ -264,8 +292,11 @@ async def redrive_dead_letters(
         required=True,
         examples={"what failed for one reason": {"topic": "orders", "reason": "no such customer"}},
     ),
+    answers={207: Answer("Not in all shards: `partial` names the others", PurgeAnswer)},
+    across=InEach(merges.figures_of_change),
 )
 async def purge_dead_letters(
+    request: Request,
     group: str,
     services: WithServices,
     access: WithAccess,
@@ -274,7 +305,8 @@ async def purge_dead_letters(
 ) -> PurgeAnswer:
     """Remove what is chosen; by a filter, of letters whose original topic the caller may read."""
     letters = services.broker.dead_letters
-    selection = body.selection(_readable(access) if body.looks_inside else None)
+    shard = _own_shard(request, services, body)
+    selection = body.selection(_readable(access) if body.looks_inside else None, shard)
     if is_dry_run(dry_run, body.asks_for_dry_run):
         matched = (await letters.plan(group, selection)).matched
         return PurgeAnswer(removed=matched, dry_run=True)
@@ -284,3 +316,27 @@ async def purge_dead_letters(
 def _readable(access: Standing) -> Visible:
     """Which topics the caller may read, asked anew each time."""
     return partial(access.may, Action.SUB, Kind.TOPIC)
+
+
+def _own_shard(request: Request, services: Services, body: SelectionBody) -> str:
+    """The shard whose letters are looked at. Raises `InvalidRequest` for one that there is not, and
+    for offsets that are in several."""
+    metadata = services.metadata
+    shards = metadata.snapshot.shards
+    if body.shard is not None and body.shard not in {*shards, metadata.shard}:
+        raise InvalidRequest(
+            f"there is no shard {body.shard!r}", hint="see GET /v1/cluster", pointer="/shard"
+        )
+    is_vague = body.offsets is not None and body.shard is None and body.message_ids is None
+    if is_vague and len(shards) > 1 and _forward(request) != b"no":
+        raise InvalidRequest(
+            "each shard counts the offsets of its own dead letters",
+            hint='say the "shard" of the letters, or give their message_ids too',
+            pointer="/offsets",
+        )
+    return metadata.shard
+
+
+def _forward(request: Request) -> bytes | None:
+    context: RequestContext = request.scope[CONTEXT_KEY]
+    return context.forward

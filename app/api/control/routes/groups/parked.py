@@ -5,7 +5,7 @@ from typing import Annotated, Self
 from fastapi import Depends
 
 from app.api.aims import merges
-from app.api.aims.across import Together
+from app.api.aims.across import InEach, Together
 from app.api.control.dependencies import WithAccess, WithServices, json_body
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.names import TopicName
@@ -103,6 +103,7 @@ async def list_parked(group: str, services: WithServices, access: WithAccess) ->
             }
         },
     ),
+    across=InEach(merges.any_of),
 )
 async def release_parked(
     group: str,

@@ -11,16 +11,19 @@ class DeadLetterSummary(TypedDict):
     group: str
     messages: int
     oldest_ms: int | None
+    partial: NotRequired[list[str]]
 
 
 class DeadLetterView(MessageView):
     """A dead letter: the original message in its place, and what became of it. `offset`
-    names the letter within its group; `attempts` counts the deliveries that failed."""
+    names the letter within its group, on a cluster within the `shard` that has it.
+    `attempts` counts the deliveries that failed."""
 
     offset: int
     attempts: int
     dead_since_ms: int
     reason: NotRequired[str]
+    shard: NotRequired[str]
 
 
 class DeadLetterList(TypedDict):
@@ -31,6 +34,7 @@ class DeadLetterList(TypedDict):
     messages: list[DeadLetterView]
     scanned: int
     next_cursor: NotRequired[str]
+    partial: NotRequired[list[str]]
 
 
 class PurgeAnswer(TypedDict):
@@ -38,6 +42,7 @@ class PurgeAnswer(TypedDict):
 
     removed: int
     dry_run: bool
+    partial: NotRequired[list[str]]
 
 
 class LettersToPurge(TypedDict, total=False):
@@ -51,6 +56,7 @@ class LettersToPurge(TypedDict, total=False):
     reason: str | None
     from_ms: int | None
     until_ms: int | None
+    shard: str | None
 
 
 class RedrivePlan(TypedDict):
@@ -61,6 +67,7 @@ class RedrivePlan(TypedDict):
     by_target: dict[str, int]
     skipped: dict[str, int]
     dry_run: bool
+    partial: NotRequired[list[str]]
 
 
 class LettersToRedrive(LettersToPurge, total=False):

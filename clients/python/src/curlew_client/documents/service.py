@@ -1,6 +1,6 @@
 """What the node says about the node, its configuration, namespaces and operations."""
 
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 ConditionCode = Literal[
     "STARTING",
@@ -100,6 +100,7 @@ class Operation(TypedDict):
     ended_ms: int | None
     problem: str | None
     namespace: str
+    partial: NotRequired[list[str]]
 
 
 class Namespace(TypedDict):
@@ -189,9 +190,10 @@ class NodeList(TypedDict):
 
 
 class OperationList(TypedDict):
-    """The operations that this node remembers, the newest first."""
+    """The operations that the nodes remember, the newest first."""
 
     operations: list[Operation]
+    partial: NotRequired[list[str]]
 
 
 class Cancel(Operation):

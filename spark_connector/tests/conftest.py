@@ -15,10 +15,14 @@ from hypothesis import HealthCheck, settings
 
 from spark_connector.tests.support.fake_node import FakeNode, run_fake_node
 from spark_connector.tests.support.real_node import RealNode, run_real_node
+from tests.support.metadata.databases import postgres_databases
+from tests.support.metadata.postgres import postgres_server
 from tests.support.nodes.java import start_java_quickly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["postgres_databases", "postgres_server"]
 
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")  # no test may depend on how fast the machine is

@@ -247,7 +247,7 @@ def test_what_was_begun_is_closed_when_not_all_can_be(
     begin = Transport.begin
     calls = []
 
-    def begin_once(self: Transport, request: object) -> object:
+    def begin_once(self: Transport, request: object, _endpoint: object) -> object:
         if calls:
             raise TryLater("refused")
         calls.append(begin(self, request))  # type: ignore[arg-type]

@@ -28,6 +28,7 @@ SPARK: Final = "spark_connector/tests"
 OF_THE_SPARK_SESSION: Final = (
     f"{SPARK}/test_closed_node.py",
     f"{SPARK}/test_commit.py",
+    f"{SPARK}/test_shards.py",
     f"{SPARK}/test_spark.py",
 )
 """Who uses the fixture `spark`: a session costs a process ten seconds."""

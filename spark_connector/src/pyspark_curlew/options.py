@@ -6,10 +6,10 @@ when a reader is made.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from pyspark_curlew.errors import OptionConflict, OptionInvalid, OptionMissing
+from pyspark_curlew.errors import OptionConflict, OptionInvalid, OptionMissing, Unsupported
 from pyspark_curlew.http.http_options import HTTP_NAMES, HttpOptions, read_http_options
 from pyspark_curlew.option_reader import OptionReader
 from pyspark_curlew.reading.offsets import TaskLimits
@@ -47,6 +47,7 @@ KNOWN: Final = (
     "includeProperties",
     "includeHeaders",
     "filterTags",
+    "readFrom",
     "consumerGroup",
     *HTTP_NAMES,
 )
@@ -126,7 +127,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
 def _parse(reader: OptionReader, start: Point) -> SourceOptions:
     group = _group(reader)
     return SourceOptions(
-        http=read_http_options(reader),
+        http=replace(read_http_options(reader), to_leaders=_to_leaders(reader)),
         topics=_topics(reader),
         starting=read_starting(reader, start),
         ending=read_ending(reader),
@@ -144,6 +145,15 @@ def _parse(reader: OptionReader, start: Point) -> SourceOptions:
         commit_offsets=reader.flag("commitOffsets", default=group is not None),
         poll_wait_ms=reader.whole("pollWaitMs", 1000, minimum=0),
     )
+
+
+def _to_leaders(reader: OptionReader) -> bool:
+    if reader.text("readFrom", "leader") == "any":
+        raise Unsupported(
+            "option 'readFrom' = 'any' needs replicas, which the service does not have yet: each"
+            " queue is on one node, which 'leader' asks"
+        )
+    return reader.choice("readFrom", "leader", "leader", "endpoint") == "leader"
 
 
 def _filter(reader: OptionReader) -> str | None:

@@ -67,6 +67,8 @@ class FakeNode:
     def __init__(self) -> None:
         self.topics: dict[str, dict[int, Queue]] = {}
         self.generations: dict[str, int] = {}
+        self.leaders: dict[tuple[str, int], str] = {}
+        """By topic and queue, which address leads it."""
         self.committed: dict[tuple[str, str], dict[int, int]] = {}
         self.sent: list[tuple[str, int, bytes]] = []
         self.seals: list[tuple[str, int]] = []
@@ -119,6 +121,8 @@ class FakeNode:
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         path = parts.path.split("/")[2:]
         with self._lock:
+            if path[-1] == "route":  # asked once in a while, beside what a test looks at
+                return self._route_of(path[1])
             self.requests.append(target)
             if "known" in query and not self.faults:
                 wait_s = int(query["wait"].removesuffix("ms")) / 1000
@@ -158,6 +162,14 @@ class FakeNode:
         query.pop("checksum")
         numbers = {key: int(value) for key, value in query.items()}
         return _pull(topic[int(path[3])], numbers)
+
+    def _route_of(self, topic: str) -> Reply:
+        rows = [
+            {"queue_id": queue, "shard": leader, "leader": leader}
+            for (name, queue), leader in self.leaders.items()
+            if name == topic
+        ]
+        return _json(200, {"queues": rows}) if rows else _problem(404, code="NO_ROUTE")
 
     def _plan(self, wanted: dict[str, Any]) -> Reply:
         topic = self.topics.get(wanted["topic"])

@@ -21,6 +21,7 @@ from pyspark_curlew.errors import (
 )
 from pyspark_curlew.http.http_options import HttpOptions
 from pyspark_curlew.http.retry import RetryPolicy, TryLater
+from pyspark_curlew.http.routes import Routes
 from pyspark_curlew.http.transport import Answer, Call, Request, Transport, describe, document_of
 from pyspark_curlew.wire.frame import CONTENT_TYPE, Frame, media_type_of, parse_frame
 from pyspark_curlew.wire.sources import Buffer
@@ -112,6 +113,7 @@ class CurlewClient:
     def __init__(self, options: HttpOptions, policy: RetryPolicy | None = None) -> None:
         self._transport = Transport(options, policy)
         self._once = Transport(options, RetryPolicy(0))
+        self._routes = Routes(options.endpoints, self._route) if options.to_leaders else None
 
     def topic_names(self) -> list[str]:
         """All topics of the service, by name."""
@@ -218,6 +220,9 @@ class CurlewClient:
 
         def attempt() -> Pulled | OutOfRange:
             with suppress(FrameDamaged):
+                straight = self._straight(wanted, wait_s)
+                if straight is not None:
+                    return straight
                 return self._found(wanted, self._transport.once(_pull_request(wanted, wait_s)))
             seen = _pull_request(wanted, wait_s, checksum="crc32-verified")
             try:
@@ -228,6 +233,29 @@ class CurlewClient:
         what = f"pulling topic {wanted.topic!r} queue {wanted.queue} from offset {wanted.offset}"
         return self._transport.repeat(what, attempt)
 
+    def _straight(self, wanted: Pull, wait_s: int) -> Pulled | OutOfRange | None:
+        """The answer of the queue's leader; None: it is to be asked for as everything else."""
+        leader = self._leader(wanted)
+        if leader is None or self._routes is None:
+            return None
+        try:
+            answer = self._transport.at(leader, _pull_request(wanted, wait_s))
+        except TryLater:
+            self._routes.is_away(leader)
+            return None
+        return self._found(wanted, answer) if answer.status in {200, 410, 416} else None
+
+    def _leader(self, wanted: Pull) -> str | None:
+        return None if self._routes is None else self._routes.leader(wanted.topic, wanted.queue)
+
+    def _route(self, topic: str) -> Mapping[str, object] | None:
+        request = Request("GET", f"/v1/topics/{_quoted(topic)}/route", {}, _JSON)
+        try:
+            answer = self._once.once(request)
+        except TryLater:
+            return {}
+        return document_of(answer.body) if answer.status == 200 else None
+
     def pull_at_once(self, wanted: Sequence[Pull]) -> list[Pulled | OutOfRange | None]:
         """Messages of several queues, all asked for before the first answer is read.
 
@@ -237,7 +265,7 @@ class CurlewClient:
         with suppress(TryLater), ExitStack() as stack:
             calls = []
             for each in wanted:
-                call = self._transport.begin(_pull_request(each, 0))
+                call = self._transport.begin(_pull_request(each, 0), self._leader(each))
                 stack.callback(call.close)
                 calls.append(call)
             return [self._found_at_once(*each) for each in zip(wanted, calls, strict=True)]

@@ -91,6 +91,8 @@ class HttpOptions:
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     compression: Compression = "none"
     """Of frames, in both directions."""
+    to_leaders: bool = False
+    """Pulls go to the node that leads the queue, where one is known and answers."""
 
     @property
     def for_load(self) -> "HttpOptions":

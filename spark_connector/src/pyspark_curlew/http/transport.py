@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from math import inf
 from typing import Final, TypeVar
 from urllib.parse import urlencode, urlsplit
 
@@ -27,6 +28,8 @@ Result = TypeVar("Result")
 _RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
 _NO_SUCH_TOPIC: Final = frozenset({"TOPIC_NOT_FOUND", "QUEUE_NOT_FOUND"})
 """Any other 404 is an address where the service is not, perhaps for a moment, behind a proxy."""
+LEADER_CONNECT_S: Final = 1.0
+"""Where there is another way, nobody waits for longer until a connection is made."""
 _DEFAULTS: Final = {"User-Agent": "pyspark-curlew", "Accept-Encoding": "identity"}
 
 _turns: dict[tuple[str, ...], int] = {}
@@ -72,6 +75,11 @@ class Transport:
         """Make attempts, each of calls of `once`, until one has a result or the policy gives up."""
         return self._policy.run(what, attempt)
 
+    def at(self, endpoint: str, request: Request) -> Answer:
+        """Send one time, to `endpoint`, which should be near; as `once`."""
+        with closing(self._begin(request, endpoint, LEADER_CONNECT_S)) as call:
+            return call.answer()
+
     def once(self, request: Request) -> Answer:
         """Send one time, to the address whose turn it is; raise `TryLater` for what may pass."""
         endpoints = self._options.endpoints
@@ -84,20 +92,23 @@ class Transport:
                 _turns[endpoints] = (turn + 1) % len(endpoints)
             raise
 
-    def begin(self, request: Request) -> "Call":
-        """Send a request whose answer is read later, to the address whose turn it is; as `once`.
+    def begin(self, request: Request, endpoint: str | None = None) -> "Call":
+        """Send a request whose answer is read later, to `endpoint` as `at`, else as `once`.
 
         Each has a connection of its own, so that the service works on several at a time.
         """
+        if endpoint is not None:
+            return self._begin(request, endpoint, LEADER_CONNECT_S)
         endpoints = self._options.endpoints
         return self._begin(request, endpoints[_turns.get(endpoints, 0)])
 
-    def _begin(self, request: Request, endpoint: str) -> "Call":
+    def _begin(self, request: Request, endpoint: str, connect_max_s: float = inf) -> "Call":
         options = self._options
         connections = Connections(endpoint, options.tls)
         timeout_s = options.read_timeout_ms / 1000 + request.wait_s
         try:
-            connection = connections.take(options.connect_timeout_ms / 1000, timeout_s)
+            connect_s = min(options.connect_timeout_ms / 1000, connect_max_s)
+            connection = connections.take(connect_s, timeout_s)
             try:
                 is_sent = self._send(connection, request, endpoint)
             except BaseException:

@@ -98,9 +98,15 @@ async def test_a_node_whose_shard_was_taken_stores_nothing_more(tmp_path: Path, 
         with psycopg.connect(url) as connection:
             connection.execute("UPDATE shards SET lease_until_ms = 1")
         copy = await start_node(tmp_path / "copy", url, "a")
+        there = f"http://127.0.0.1:{copy.node.config.port}"
         await first.node._pulse.beat()
+        known = first.node.metadata
+        await until(lambda: known.snapshot.shards["a"].advertise_url == there)
         found = await refused(first.client, SEND)
         assert (found["code"], found["outcome"]) == ("NOT_LEADER", "not_stored")
+        assert (found["leader"], found["epoch"]) == (there, copy.node.broker.epochs.current)
+        route = (await first.client.get("/v1/topics/orders/route")).json()
+        assert [each["leader"] for each in route["queues"]] == [there]
         ready = await first.client.get("/readyz")
         assert ready.status_code == 503
         assert "NOT_LEADER" in ready.text
@@ -123,6 +129,11 @@ async def test_a_node_whose_shard_was_released_stores_nothing_more(
         await until(lambda: first.node.broker.health.other_leader is not None)
         found = await refused(first.client, SEND)
         assert (found["code"], found["outcome"]) == ("NOT_LEADER", "not_stored")
+        await until(lambda: not first.node.metadata.snapshot.shards)
+        shown = (await first.client.get("/v1/cluster")).json()
+        assert (shown["shard"], shown["shards"]) == ("a", [])
+        (queue,) = (await first.client.get("/v1/topics/orders/route")).json()["queues"]
+        assert (queue["leader"], queue["replicas"]) == (None, [])
     finally:
         await first.stop()
 

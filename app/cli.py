@@ -17,8 +17,10 @@ import argparse
 import gc
 import logging
 import os
+import socket
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -220,10 +222,20 @@ async def _release_store(config: Config) -> str:
 
 async def _serve(config: Config, announce: Callable[[Node, int], str]) -> None:
     """Run a node until it is told to stop; `announce` makes what is printed once it is up."""
-    node = await Node.open(config, limits=fitted(config.limits, allow_open_files(config.limits)))
+    listener: socket.socket | None = None
+    if not config.port:  # clients are told of the one that it gets
+        listener = bind(config)
+        config = replace(config, port=listener.getsockname()[1])
+    try:
+        limits = fitted(config.limits, allow_open_files(config.limits))
+        node = await Node.open(config, limits=limits)
+    except BaseException:
+        if listener is not None:
+            listener.close()
+        raise
     node.running.listen(_set_level)
     try:
-        listener = bind(config)
+        listener = listener or bind(config)
         server = NodeServer(node)
         _quiet_collector()
         keep_freed_memory()

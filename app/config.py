@@ -460,6 +460,11 @@ def _contradictions(config: Config) -> Iterator[str]:
 def _of_the_cluster(config: Config) -> Iterator[str]:
     if bool(config.cluster_listen) != (config.cluster_secret_file is not None):
         yield "cluster_listen and cluster_secret_file go together: give both, or none"
+    elif config.cluster_listen.endswith(":0"):
+        yield (
+            f"cluster_listen = {config.cluster_listen!r} names no port that other nodes can know:"
+            " choose one"
+        )
     elif config.cluster_url and not config.cluster_listen:
         yield "cluster_url needs cluster_listen: where the node listens for other nodes"
     elif config.cluster_listen and not (config.plaintext or config.insecure_anonymous):

@@ -98,6 +98,9 @@ def test_serve_says_in_one_line_that_it_is_up(tmp_path: Path) -> None:
         assert httpx.get(f"{found[1]}/readyz", timeout=60).json()["status"] == "ready"
         (node,) = httpx.get(f"{found[1]}/v1/nodes", timeout=60).json()["nodes"]
         assert node["node_id"] == found[2]
+        assert node["address"] == found[1].removeprefix("http://")
+        (shard,) = httpx.get(f"{found[1]}/v1/cluster", timeout=60).json()["shards"]
+        assert shard["leader_url"] == found[1]
         process.terminate()
         assert process.wait(60) == 0
         assert process.stdout.read() == ""

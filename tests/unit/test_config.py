@@ -134,6 +134,10 @@ def test_the_url_of_the_database_comes_from_a_file(tmp_path: Path) -> None:
     ("flags", "words"),
     [
         ({"tls_cert_file": "c"}, "go together"),
+        (
+            {"cluster_listen": "127.0.0.1:0", "cluster_secret_file": "s"},
+            "no port that other nodes can know",
+        ),
         ({"tls_client_ca_file": "c"}, "needs tls_cert_file"),
         ({"host": "10.0.0.1"}, "curlew init --data-dir data\n  curlew serve --data-dir data"),
     ],

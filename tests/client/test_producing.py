@@ -160,6 +160,24 @@ def test_switched_off_nodes_take_turns_and_a_retry_goes_elsewhere() -> None:
     assert {table.pick(1, failed="a") for _ in range(4)} == {"b"}
 
 
+def test_nodes_that_were_learned_are_asked_when_the_given_one_has_failed() -> None:
+    table = FaultTable(["a"], is_on=True)
+    for url in ("b", "a", "c", "b"):
+        table.learn(url)
+    assert {table.pick(1) for _ in range(4)} == {"a"}
+    assert {table.pick(1, failed="a") for _ in range(4)} == {"b", "c"}
+    assert FaultTable(["a"], is_on=True).pick(1, failed="a") == "a"
+
+
+def test_the_table_knows_of_learned_nodes_when_it_is_on() -> None:
+    on, off = (FaultTable(["a"], is_on=is_on) for is_on in (True, False))
+    for table in (on, off):
+        table.learn("b")
+        table.report("b", 600, 5, has_failed=False)
+    assert (on.away_until_ms("b"), on.away_until_ms("a")) == (30_005, 0)
+    assert off.away_until_ms("b") == 0
+
+
 # --- batches
 
 

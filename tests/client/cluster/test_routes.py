@@ -323,6 +323,17 @@ def test_the_given_node_may_be_gone_when_others_are_known(send: Send) -> None:
         assert len(second.sends) >= 3
 
 
+def test_a_slow_leader_is_left_alone_when_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("curlew_client.producing.fault_table.LATENCIES_MS", (0,) * 7)
+    with cluster() as (first, second):
+        send_blocking(first.url, 8, avoid_slow_nodes=True)
+        named = [queues(first)[1:], queues(second)]
+        assert sorted(map(len, named)) == [3, 4], "all are away, and the earliest is asked"
+        assert len(first.sends) + len(second.sends) == 8
+
+
 def test_routes_can_be_left_out() -> None:
     with cluster() as (first, second):
         send_blocking(first.url, 5, routes=False)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_connector.tests.support.proxy import Asked, Given, run_proxy
+from spark_connector.tests.support.proxy import Asked, Given, Holding, run_proxy
 from spark_connector.tests.support.real_cluster import RealCluster, run_real_cluster
+from spark_connector.tests.support.stored import rows_at, values_at
 from tests.support.metadata.databases import PostgresDatabases
 from tests.support.nodes.waiting import wait_until
 
@@ -22,10 +23,13 @@ MESSAGES = 900
 QUEUES = 6
 
 
-@pytest.fixture
-def cluster(tmp_path: Path, postgres_databases: PostgresDatabases) -> Iterator[RealCluster]:
+@pytest.fixture(scope="module")
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, postgres_databases: PostgresDatabases
+) -> Iterator[RealCluster]:
     """With a topic `orders`, two queues in each shard."""
-    with run_real_cluster(tmp_path, postgres_databases.migrated()) as cluster:
+    folder = tmp_path_factory.mktemp("cluster")
+    with run_real_cluster(folder, postgres_databases.migrated()) as cluster:
         cluster["a"].add_topic("orders", QUEUES)
         for queue in range(QUEUES):
             bodies = [b"%d" % number for number in range(queue, MESSAGES, QUEUES)]
@@ -74,3 +78,33 @@ def test_a_node_that_is_killed_costs_no_message(
         assert query.awaitTermination(DEADLINE_S)
     assert [len(batch) for batch in found] == [300, 300, 300]
     assert sorted(number for batch in found for number in batch) == list(range(MESSAGES))
+
+
+def test_what_is_written_through_a_kill_is_there_once(
+    spark: "SparkSession", cluster: RealCluster, tmp_path: Path
+) -> None:
+    """The node is killed in the middle of a batch, while the answer to a request is held back."""
+    rule = Holding("/copy/")
+    cluster["a"].add_topic("copy", QUEUES)
+    with run_proxy(cluster["a"].base_url, rule) as endpoint:
+        rule.hold_after(10)
+        query = (
+            spark.readStream.format("curlew")
+            .options(endpoint=endpoint, startingOffsets="earliest", maxOffsetsPerTrigger="300")
+            .load("orders")
+            .select("value")
+            .writeStream.format("curlew")
+            .options(endpoint=endpoint, checkpointLocation=str(tmp_path / "checkpoint"))
+            .options(topic="copy", sendMaxMessages="10")
+            .trigger(availableNow=True)
+            .start()
+        )
+        wait_until(rule.held.is_set, DEADLINE_S)
+        cluster.kill("c")
+        rule.let_go()
+        cluster.start("c")
+        assert query.awaitTermination(DEADLINE_S)
+    assert values_at(cluster["b"].base_url, "copy") == list(range(MESSAGES))
+    rows = rows_at(cluster["c"].base_url, "copy", {"readFrom": "endpoint"})
+    assert len({row["message_id"] for row in rows}) == MESSAGES
+    assert len({row["message_id"][2:10] for row in rows}) == len("abc"), "each shard has some"

@@ -75,11 +75,16 @@ class InEach(NamedTuple):
     """Each shard begins work that outlives the request, under one name that all are told."""
 
 
+class Closed(NamedTuple):
+    """The epoch of a producer is closed in each shard, when all together have what was sent in it.
+    When a shard does not answer, the request is asked again."""
+
+
 class InTurn(NamedTuple):
     """Messages are leased from one shard at a time, and all are waited for."""
 
 
-Across = Together | InOrder | Split | InEach | InTurn
+Across = Together | InOrder | Split | InEach | Closed | InTurn
 
 
 class Place(NamedTuple):

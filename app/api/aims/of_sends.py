@@ -15,6 +15,7 @@ from app.api.formats.media import ENVELOPE, JSON, media_type
 from app.api.formats.mq_headers import decode_header
 from app.api.formats.prefer_header import STRICT, preferences_of
 from app.api.http.request_context import RequestContext
+from app.api.naming.request_namespace import stored
 from app.domain.errors import CurlewError
 
 _PARTITION_KEY: Final = b"ce-partitionkey"
@@ -36,6 +37,14 @@ class _SaidByMany(msgspec.Struct):
     messages: list[_Said]
 
 
+class _Plan(msgspec.Struct):
+    """How an epoch spreads."""
+
+    producer: str
+    topic: str
+
+
+_decode_plan: Final = msgspec.json.Decoder(_Plan).decode
 _decode_batch: Final = msgspec.json.Decoder(_SaidByMany).decode
 _decode: Final = msgspec.json.Decoder(_Said).decode
 
@@ -166,6 +175,22 @@ def _of_batch_body(exchange: RequestContext, names: Names, places: Places, body:
     return found.pop() if len(found) == 1 else HERE  # whose handler refuses it
 
 
+def _of_plan(exchange: RequestContext, names: Names, places: Places) -> Shard | Asks:
+    del exchange, names
+    return BODY if places.are_several else HERE
+
+
+def _of_plan_body(exchange: RequestContext, names: Names, places: Places, body: bytes) -> Shard:
+    del exchange, names
+    try:
+        plan = _decode_plan(body)
+    except DECODE_FAULTS:
+        return HERE  # whose handler says what is wrong
+    return places.of_home(places.topic(stored("topic", plan.topic)), plan.producer)
+
+
+A_PLAN: Final = Aim(_of_plan, _of_plan_body)
+"""How an epoch spreads over a topic: one shard remembers it, whichever node is asked."""
 A_MESSAGE: Final = Aim(_of_message, _of_body)
 """One message."""
 A_BATCH: Final = Aim(_of_batch, _of_batch_body)

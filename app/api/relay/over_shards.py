@@ -15,6 +15,7 @@ import msgspec
 from app.api.aims import merges
 from app.api.aims.across import (
     PARTIAL,
+    Closed,
     Document,
     InEach,
     InOrder,
@@ -31,7 +32,7 @@ from app.api.http.request_context import NOT_KEPT, Headers, RequestContext
 from app.api.naming.request_namespace import stored
 from app.api.operations.operation import Operation
 from app.api.relay.calls import CallAnswer, CallRequest, part_of, query_of
-from app.api.relay.changes import change
+from app.api.relay.changes import change, close_epoch
 from app.api.relay.fan_out import (
     PART_SECONDS,
     Outcome,
@@ -71,6 +72,8 @@ class OverShards:
             return await split(self._relay, exchange, operation, names)
         if isinstance(across, InTurn):
             return await self._in_turn.answered(exchange, names)
+        if isinstance(across, Closed):
+            return await close_epoch(self._relay, exchange)
         if isinstance(across, InEach):
             return await change(self._relay, exchange, across)
         if isinstance(across, Together):

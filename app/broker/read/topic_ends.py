@@ -112,10 +112,10 @@ class TopicEnds:
             found = self._look(names)
         found = await self._with_sizes(found)
         if flushed:
-            await self._flush()
+            await self.flush()
         return found
 
-    async def _flush(self) -> None:
+    async def flush(self) -> None:
         """Bring to the medium all that is readable now."""
         status = self._store.status()
         if status.flushed_end < status.written_end:

@@ -5,6 +5,8 @@ from typing import Annotated, Self
 from fastapi import Depends, Response
 from pydantic import Field
 
+from app.api.aims.across import Closed
+from app.api.aims.of_sends import A_PLAN
 from app.api.control.dependencies import WithAccess, WithServices, json_body
 from app.api.control.log_changes import WithBeginning
 from app.api.control.operation_router import OperationRouter
@@ -144,6 +146,7 @@ async def delete_producer(
         examples={"plan an epoch": {"producer": "loader", "epoch": 7, "topic": "orders"}},
     ),
     problems=(403, 409, 429, 507),
+    aim=A_PLAN,
 )
 async def plan_epoch(
     services: WithServices,
@@ -184,6 +187,7 @@ async def plan_epoch(
         examples={"close an epoch": {"producer": "loader", "epoch": 7, "messages": 1_000}},
     ),
     problems=(409, 507),
+    across=Closed(),
 )
 async def seal_producer(
     services: WithServices,
@@ -199,11 +203,14 @@ async def seal_producer(
 
     What was sent asynchronously and acknowledged can be lost with the power. With `messages` that
     is noticed (409, `stored`): the epoch is then sent again, and only what is missing is stored.
-    After the answer all of it is on the disk.
+    After the answer all of it is on the disk. In a cluster the messages of all shards count, and
+    all close the epoch; a dry run brings to the disk what it counts.
     """
     access.require_family(Action.PUB, Kind.PRODUCER, body.producer)
     tries = is_dry_run(dry_run)
     await begins()  # of a dry run nothing is noted
+    if tries and body.messages:
+        await services.broker.topic_ends.flush()
     sealed = await services.broker.deduplicator.seal(
         body.producer, body.epoch, body.messages, is_dry_run=tries
     )

@@ -394,6 +394,8 @@ ORDERED: Final = (
     ("batch_bytes_max", 2, "bodies_in_flight_bytes_max"),
     ("retention_ms_min", 1, "retention_ms_max"),
     ("transaction_check_after_ms_min", 1, "transaction_check_after_ms_max"),
+    ("transaction_check_after_ms_min", 1, "transaction_check_after_ms"),
+    ("transaction_check_after_ms", 1, "transaction_check_after_ms_max"),
 )
 """(bound, factor, bound): so many times the first is at most the second."""
 _POSITIVE: Final = ("invisible_ms_min", "member_lease_ms", "queue_lock_ms", "retention_ms_min")
@@ -411,6 +413,10 @@ ADMINISTRATOR_MS_MIN = 86_400_000
 KEYS_OF_A_PRINCIPAL_MAX = 2
 """One in use and the one that takes its place."""
 KEY_EXPIRES_MS_MAX = 10 * 366 * 86_400_000
+
+LEASES_ENDED_PER_LOOK_MAX = 10_000
+"""Leases and delays of a queue and group that one look ends; the others end in later turns of the
+event loop."""
 
 POLICY_FRESH_S = 10
 """How long nodes go on to change things without hearing of keys and policies."""

@@ -52,6 +52,12 @@ def test_what_cannot_be_is_said(name: str, text: str, words: str) -> None:
         load_config({f"CURLEW_{name}": text}, {})
 
 
+@pytest.mark.parametrize("bad", [999, 43_200_001, 432_000_000])
+def test_a_default_beyond_its_own_bounds_is_refused(bad: int) -> None:
+    with pytest.raises(ConfigError, match="transaction_check_after_ms"):
+        load_config({"CURLEW_LIMIT_TRANSACTION_CHECK_AFTER_MS": str(bad)}, {})
+
+
 @pytest.mark.parametrize(
     "name", ["invisible_ms_min", "member_lease_ms", "queue_lock_ms", "retention_ms_min"]
 )

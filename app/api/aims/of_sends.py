@@ -27,8 +27,6 @@ class _Said(msgspec.Struct):
     queue_id: int | None = None
     sharding_key: str | None = None
     partitionkey: str | bool | int | None = None
-    idempotency_key: str | None = None
-    producer_id: str | None = None
 
 
 class _SaidByMany(msgspec.Struct):

@@ -4,7 +4,7 @@ A client that disconnects while it waits frees its waiter, and leases that could
 are given back at once.
 """
 
-import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import UNSET
@@ -21,14 +21,13 @@ from app.api.formats.prefer_header import wait_of
 from app.api.formats.raw_message import raw_body, raw_headers
 from app.api.formats.rendering import delivered_views
 from app.api.formats.wire import ReceiveAnswer, ReceiveBody, encode_line
-from app.api.http.errors import NotAcceptable
 from app.api.http.parameters import Query, agreed, duration_ms_of, wait_s_of
 from app.api.http.rate_limit_headers import near_quota_headers
-from app.api.http.request_context import ClientGone, Headers, RequestContext, batch_too_large
+from app.api.http.request_context import Headers, RequestContext, batch_too_large
 from app.api.telemetry.callers import client_id_of, note_received
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
-from app.broker.results import ReceiveRequest, ReceiveResult
+from app.broker.results import Delivery, ReceiveRequest, ReceiveResult
 from app.domain.errors import IllegalInvisibleTime, InvalidRequest
 from app.domain.limits import DEFAULT_RECEIVE_MESSAGES, MIB, Limits
 
@@ -79,24 +78,26 @@ class Receiving:
             self._broker.receiver.check(request)  # before its attempt id is another
             request = replace(request, attempt_id=attempt_of(exchange, request.attempt_id))
         state = "" if part.takes is None else self._broker.news.state(topic, group)
-        with ClientWatch(exchange.receive, exchange) as client:
-            result = await self._broker.receiver.receive(
-                topic, group, request, gone=client.gone, watch=client.watch
-            )
-        figures = self._broker.statistics.group(group, topic)
-        if request.wait_s > 0:
-            headers += near_quota_headers(self._broker.long_polls.quota)
-        if part.takes is not None:
-            headers.append(seen_header(state, result))
+        given: Sequence[Delivery] = ()
         try:
+            with ClientWatch(exchange.receive, exchange) as client:
+                result = await self._broker.receiver.receive(
+                    topic, group, request, gone=client.gone, watch=client.watch
+                )
+                given = result.deliveries
+            figures = self._broker.statistics.group(group, topic)
+            if request.wait_s > 0:
+                headers += near_quota_headers(self._broker.long_polls.quota)
+            if part.takes is not None:
+                headers.append(seen_header(state, result))
             await unpack_deliveries(result.deliveries)
             if raw:
                 body_bytes = await self._answer_raw(exchange, result, headers)
             else:
                 body_bytes = await self._answer(exchange, request, result, headers, force_base64)
-        except (ClientGone, NotAcceptable, asyncio.CancelledError):
-            # It left meanwhile, or could not read the answer.
-            self._broker.receiver.give_back(result.deliveries)
+        except BaseException:
+            # It left meanwhile, could not read the answer, or may not have it any more.
+            self._broker.receiver.give_back(given)
             raise
         self._traffic.sent_out(len(result.deliveries), body_bytes)
         if figures is not None:

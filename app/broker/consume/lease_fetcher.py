@@ -24,16 +24,17 @@ from app.broker.leasing.leases import Holder, Lease
 from app.broker.leasing.ordering import KeyOrder, Turn
 from app.broker.leasing.receipt_cache import ReceiptCache
 from app.broker.leasing.subscriptions import Held, LeasedQueue, Subscription
-from app.broker.message_copies import as_original
+from app.broker.message_copies import ORIGIN_PLACE, as_original
 from app.broker.read.filter_scan import first_records, read_matching
 from app.broker.results import Delivery
 from app.broker.tracing.message_trace import MessageTrace
 from app.broker.tracing.trace_notes import TraceKind
 from app.domain.clock import Clock
+from app.domain.handles.receipt import RETRY_QUEUE_ID
 from app.domain.limits import MIB
 from app.domain.message import PROPERTY_SHARDING_KEY, StoredMessage
 from app.store import ColdRead, ReadResult
-from app.store.formats.record.record import stored_properties
+from app.store.formats.record.record import reconsume_times, stored_properties
 
 ORDERED_LOOK_MESSAGES: Final = 64
 ORDERED_LOOK_BYTES: Final = MIB
@@ -363,7 +364,7 @@ class LeaseFetcher:
             kept = sorted([*kept, *filter(queue.is_fetched, left_out)])
         for offset in (*kept, read.next_offset):
             if skipped_from < offset:
-                queue.progress.ack_range(skipped_from, offset)
+                queue.state.ack_runs((skipped_from, offset - skipped_from))
             skipped_from = offset + 1
         self._offset_cache.track(queue)
 
@@ -372,15 +373,13 @@ class LeaseFetcher:
     ) -> None:
         """Let new messages stand in line behind those of their key; the first ones are ready."""
         fetch.looks_left -= 1
-        handed_out, decode = queue.state.deliveries, self._store.decode
+        handed_out = queue.state.deliveries
         for offset, record in zip(read.queue_offsets, read.records, strict=True):
             earlier = handed_out.get(offset, 0)
             if queue.is_retry:
-                message = decode(record)
-                earlier += message.reconsume_times
-                key = message.sharding_key
-            else:  # the body, which may be packed, is not needed for it
-                key = stored_properties(record).get(PROPERTY_SHARDING_KEY)
+                earlier += reconsume_times(record)
+            # The body, which may be packed, is not needed for it.
+            key = stored_properties(record).get(PROPERTY_SHARDING_KEY)
             if order.enter(offset, key, earlier):
                 queue.give_turn(Turn(offset, earlier))
 
@@ -388,10 +387,10 @@ class LeaseFetcher:
         self, fetch: Fetch, queue: LeasedQueue, read: ReadResult
     ) -> tuple[ReadResult, list[int]]:
         """How often each message was delivered before; leave out those for which that is all."""
-        handed_out, decode = queue.state.deliveries, self._store.decode
+        handed_out = queue.state.deliveries
         attempts: dict[int, int] = {}
         for offset, record in zip(read.queue_offsets, read.records, strict=True):
-            earlier = decode(record).reconsume_times if queue.is_retry else 0
+            earlier = reconsume_times(record) if queue.is_retry else 0
             earlier += handed_out.get(offset, 0)
             if earlier < fetch.attempts_max:
                 attempts[offset] = earlier
@@ -423,10 +422,10 @@ class LeaseFetcher:
             fetch.holder.take(len(leases), sum(sizes))
             for lease, size in zip(leases, sizes, strict=True):
                 lease.holder, lease.size = fetch.holder, size
-        contents: Sequence[StoredMessage | memoryview] = read.records
         if queue.is_retry:
-            contents = originals = [as_original(decode(record)) for record in read.records]
-            self._note_retries(fetch, queue, offsets, originals, leases)
+            decode = partial(_original, decode)
+            if self._message_trace.is_kept(queue.key[1]):
+                self._note_retries(fetch, queue, read, leases)
         elif self._message_trace.is_kept(queue.stored_topic):
             self._note(fetch, queue, offsets, leases)
         held = [
@@ -437,8 +436,8 @@ class LeaseFetcher:
         )
         until_ms, attempts_max = fetch.until_ms, fetch.attempts_max
         fetch.deliveries += [
-            Delivery(content, handle, lease.attempt, attempts_max, until_ms, decode)
-            for content, handle, lease in zip(contents, handles, leases, strict=True)
+            Delivery(record, handle, lease.attempt, attempts_max, until_ms, decode)
+            for record, handle, lease in zip(read.records, handles, leases, strict=True)
         ]
         fetch.leased += held
         fetch.messages_left -= len(offsets)
@@ -467,23 +466,29 @@ class LeaseFetcher:
         self,
         fetch: Fetch,
         queue: LeasedQueue,
-        offsets: Sequence[int],
-        originals: Sequence[StoredMessage],
+        read: ReadResult,
         leases: Sequence[Lease],
     ) -> None:
         """Note the deliveries under the original messages."""
         group, topic, _ = queue.key
-        for offset, message, lease in zip(offsets, originals, leases, strict=True):
+        for offset, record, lease in zip(read.queue_offsets, read.records, leases, strict=True):
+            place = stored_properties(record).get(ORIGIN_PLACE, f"{RETRY_QUEUE_ID}:{offset}:0")
+            queue_id, queue_offset, _ = map(int, place.split(":"))
             self._message_trace.note(
                 TraceKind.DELIVERED,
                 topic,
-                (topic, message.queue_id),
-                (message.queue_offset,),
+                (topic, queue_id),
+                (queue_offset,),
                 group=group,
                 attempt=lease.attempt,
                 client_id=fetch.client_id,
                 copy=offset,
             )
+
+
+def _original(decode: Callable[[memoryview], StoredMessage], record: memoryview) -> StoredMessage:
+    """A retry as its consumer sees it; a packed body is unpacked."""
+    return as_original(decode(record))
 
 
 def _fitting(fetch: Fetch, read: ReadResult) -> ReadResult:

@@ -283,6 +283,7 @@ class Settler:
             known = queue.known_of(ended)
             queue.finish_runs(runs[queue])
             taken.parts.append((queue, known, ended, queue.committed))
+            queue.unconfirmed += 1
             if self._message_trace.is_kept(queue.key[1]):
                 self._note(TraceKind.ACKED, queue, list(offsets_of(runs[queue])))
         if subscription.is_ordered:
@@ -451,10 +452,13 @@ class Taken:
         """
         if error is None:
             for queue, known, _, committed in self.parts:
+                queue.unconfirmed -= 1
                 if queue.leases is known.table and not queue.is_retry and self._counts(queue):
-                    self._offset_cache.advance(queue.key, committed)
+                    # Less, when an earlier one was refused.
+                    self._offset_cache.advance(queue.key, min(committed, queue.committed))
             return
         for queue, known, leases, _ in self.parts:
+            queue.unconfirmed -= 1
             is_same = queue.reopen(known, leases)
             if self._subscription.is_closed:
                 continue

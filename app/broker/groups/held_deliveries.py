@@ -10,7 +10,7 @@ from typing import Final
 
 from app.broker.context import Context
 from app.broker.groups.groups import Groups
-from app.broker.leasing.leases import Lease
+from app.broker.leasing.leases import Holder, Lease
 from app.broker.leasing.subscriptions import LeasedQueue
 from app.broker.progress.open_deliveries import OpenDelivery, OpenRun
 from app.broker.progress.progress_entries import Key, lease_runs
@@ -26,6 +26,7 @@ class HeldDeliveries:
     def __init__(self, context: Context, groups: Groups) -> None:
         self._clock = context.clock
         self._metadata = context.metadata
+        self._store = context.store
         self._groups = groups
         self._journal = groups.consumer_journal
         self._journal.read_leases(self._leases_of)
@@ -46,7 +47,10 @@ class HeldDeliveries:
             most_ms = min(group.invisible_ms, HELD_DELIVERY_MS_MAX)
             for queue in subscription.sources:
                 found = open_deliveries.take(queue.key, is_ordered=subscription.is_ordered)
-                queue.hold(self._leases(queue, found, most_ms))
+                leases = self._leases(queue, found, most_ms)
+                if group.max_in_flight_bytes is not None:
+                    self._count_bytes(queue, leases, Holder(subscription.in_flight))
+                queue.hold(leases)
         open_deliveries.clear()
 
     def _pairs(self) -> set[tuple[str, str]]:
@@ -73,6 +77,12 @@ class HeldDeliveries:
                 ends_s = now_s + left_ms / 1_000
                 leases[offset] = Lease(lease_id, ends_s, attempt=attempt, is_first=False)
         return leases
+
+    def _count_bytes(self, queue: LeasedQueue, leases: dict[int, Lease], holder: Holder) -> None:
+        """Of clients that the log does not name: about as many as the queue's records have."""
+        size = self._store.average_bytes(queue.stored_topic, queue.stored_queue_id) or 0
+        for lease in leases.values():
+            lease.holder, lease.size = holder, size
 
     def _leases_of(self, key: Key) -> tuple[list[OpenRun], bool]:
         """The leases of a queue, for a snapshot, and whether they were given in order."""

@@ -28,6 +28,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from app.broker.leasing.retry_policy import EXPIRED, LOST, Failure
+from app.domain.limits import LEASES_ENDED_PER_LOOK_MAX
 
 NEVER: Final = float("inf")
 
@@ -321,7 +322,7 @@ class LeaseTable:
             del leases[offset]
             acked[offset] = lease
             if lease.holder is not None:
-                lease.let_go()
+                lease.holder.take(-1, -lease.size)  # which `restore` needs to know
             if not lease.is_first:
                 self._remember_ack(offset, lease, lease_id)
                 self._forget_acks(now_s)
@@ -331,6 +332,8 @@ class LeaseTable:
     def restore(self, offset: int, lease: Lease) -> None:
         """Undo an ack that could not be written down: the same handle holds the message again."""
         self._acked.pop(offset, None)
+        if lease.holder is not None:
+            lease.holder.take(1, lease.size)
         self._hold((offset,), (lease,), lease.expires_s)
 
     def was_acked_by(self, offset: int, lease_id: int, is_first: bool) -> bool:
@@ -517,11 +520,14 @@ class LeaseTable:
     # --- time
 
     def expire(self, now_s: float) -> None:
-        """Leases that have ended by `now_s` → failing, delays → returned."""
+        """Leases that have ended by `now_s` → failing, delays → returned: about
+        `LEASES_ENDED_PER_LOOK_MAX` of each. One that waits for its turn is live for nobody."""
         expiries, leases = self._expiries, self._leases
-        while expiries and expiries[0][0] <= now_s:
+        left = LEASES_ENDED_PER_LOOK_MAX
+        while left > 0 and expiries and expiries[0][0] <= now_s:
             _, _, offsets = heappop(expiries)
             self._expiry_count -= len(offsets)
+            left -= len(offsets)
             for offset in offsets:
                 lease = leases.get(offset)
                 if lease is not None and lease.expires_s <= now_s:
@@ -530,8 +536,10 @@ class LeaseTable:
                     lease.failure = EXPIRED
                     self._failing[offset] = lease
         visibilities, delayed = self._visibilities, self._delayed
-        while visibilities and visibilities[0][0] <= now_s:
+        left = LEASES_ENDED_PER_LOOK_MAX
+        while left > 0 and visibilities and visibilities[0][0] <= now_s:
             _, offset = heappop(visibilities)
+            left -= 1
             held = delayed.pop(offset, None)
             if held is not None:
                 self._in_flight.count -= 1

@@ -44,6 +44,7 @@ class LeasedQueue:
         "state",
         "stored_queue_id",
         "stored_topic",
+        "unconfirmed",
     )
 
     def __init__(
@@ -64,6 +65,8 @@ class LeasedQueue:
         self.stored_queue_id = 0 if self.is_retry else queue_id
         """Where the messages lie in the store."""
         self._in_flight = in_flight
+        self.unconfirmed = 0
+        """Requests whose acks the log does not have yet."""
         self.is_being_read = False
         """A reader thread reads for this queue; others pass it by."""
         self.state = state

@@ -31,7 +31,7 @@ from app.broker.polling.hand_backs import HandBacks
 from app.broker.polling.poll_commits import PollCommits
 from app.broker.polling.poll_intervals import PollIntervals
 from app.broker.polling.poll_values import PollRequest, PollResult, QueuePart, Share
-from app.broker.polling.queue_rounds import NO_PERMISSION, Round, Source, turned
+from app.broker.polling.queue_rounds import NO_PERMISSION, NOT_READ, Round, Source, turned
 from app.broker.polling.retry_settles import RetrySettles
 from app.broker.polling.shares import Shares
 from app.broker.ports import Group
@@ -112,6 +112,9 @@ class Poller:
                 raise
         if gone():
             self._pass_on(poll)
+        for part in poll.parts:
+            if part.status == NOT_READ:  # the member has it since the last look, or its filter went
+                part.min_offset, part.max_offset = self._store.bounds(*part.queue)
         return PollResult(
             poll.share,
             turned(poll.parts),

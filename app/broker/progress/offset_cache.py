@@ -40,6 +40,12 @@ class Tracked(Protocol):
     @property
     def committed(self) -> int: ...
 
+    @property
+    def unconfirmed(self) -> int:
+        """Requests whose acks are in `committed`, and not in the log yet. Each advances when it
+        is there."""
+        ...
+
 
 class OffsetCache:
     """One per broker."""
@@ -59,8 +65,8 @@ class OffsetCache:
         """Topic → groups that have an offset in it."""
         self._held: Counter[tuple[str, str]] = Counter()
         """(group, topic) for which room is kept, and how many keep it."""
-        self._raised: dict[str, int] = {}
-        """Topic → queues that it is about to have."""
+        self._raised: dict[str, list[int]] = {}
+        """Topic → how many queues it is about to have, by each change that is under way."""
         self._writing = asyncio.Lock()
 
     async def read_copy(self) -> dict[Key, int]:
@@ -160,18 +166,18 @@ class OffsetCache:
     def room_for_queues(self, topic: str, queues: int, limits: Limits) -> Iterator[None]:
         """Keep room for the groups that read a topic while it gets so many queues. Raises
         `StateConflict`."""
-        before = self._raised.get(topic)
+        raised = self._raised.setdefault(topic, [])
         known = self._metadata.snapshot.topics.get(topic)
-        added = queues - max(before or 0, 0 if known is None else known.queues)
-        if added > 0:
-            self._raised[topic] = queues
+        added = queues - max(*raised, 0, 0 if known is None else known.queues)
+        raised.append(queues)
         try:
             readers = self._readers[topic]
             if added > 0 and readers:
                 self._check_queues(self._queues_to_be(), readers * added, limits)
             yield
         finally:
-            if self._raised.get(topic) == queues:
+            raised.remove(queues)
+            if not raised and self._raised.get(topic) is raised:
                 del self._raised[topic]
 
     def _check_topics(self, group: str, limits: Limits) -> None:
@@ -202,7 +208,7 @@ class OffsetCache:
         count = 0
         for name, groups in readers.items():
             queues = topics[name].queues if name in topics else 1
-            count += groups * max(queues, self._raised.get(name, 0))
+            count += groups * max(queues, *self._raised.get(name, ()), 0)
         return count
 
     # --- who reads
@@ -344,7 +350,10 @@ class OffsetCache:
     def _collect(self) -> None:
         tracked, self._tracked = self._tracked, set()
         for one in tracked:
-            self.advance(one.key, one.committed)
+            if one.unconfirmed:
+                self._tracked.add(one)
+            else:
+                self.advance(one.key, one.committed)
 
     def _row(self, key: Key) -> CommittedOffset:
         """What SQL is to hold, of what has these names now."""

@@ -203,7 +203,7 @@ class Transactions:
         limits = self._limits
         low, high = limits.transaction_check_after_ms_min, limits.transaction_check_after_ms_max
         if check_after_ms is None:
-            return max(low, min(limits.transaction_check_after_ms, high))
+            return limits.transaction_check_after_ms
         if not low <= check_after_ms <= high:
             raise InvalidRequest(
                 f"check-after is {check_after_ms} ms; it must be from {low} to {high} ms",

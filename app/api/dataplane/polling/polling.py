@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from app.api.access.named_elsewhere import NamedElsewhere
 from app.api.access.seen_conflicts import seen_conflicts
-from app.api.bodies.plain_bodies import plain_records
+from app.api.bodies.plain_bodies import plain_records, unpack_deliveries
 from app.api.bodies.unpacking import read_unpacked
 from app.api.dataplane.client_watch import ClientWatch
 from app.api.dataplane.polling.poll_answers import Given, PollAnswers
@@ -26,7 +26,6 @@ from app.api.formats.prefer_header import wait_of
 from app.api.http.parameters import Query
 from app.api.http.rate_limit_headers import near_quota_headers
 from app.api.http.request_context import (
-    ClientGone,
     Headers,
     RequestContext,
     batch_too_large,
@@ -68,15 +67,16 @@ class Polling:
         wait_s, headers = wait_of(exchange, wait_s, limits.wait_seconds_max)
         request = request_of(asked, query, wait_s, limits)
         self._check_caller(exchange, group, asked.client_id, request)
-        with ClientWatch(exchange.receive, exchange) as client:
-            result = await self._broker.poller.poll(
-                group, asked.client_id, request, gone=client.gone, watch=client.watch
-            )
-        if wait_s > 0:
-            headers += near_quota_headers(self._broker.long_polls.quota)
-        result = _as_seen(exchange, result)
-        await self._unpack(result)
+        result: PollResult | None = None
         try:
+            with ClientWatch(exchange.receive, exchange) as client:
+                result = await self._broker.poller.poll(
+                    group, asked.client_id, request, gone=client.gone, watch=client.watch
+                )
+            if wait_s > 0:
+                headers += near_quota_headers(self._broker.long_polls.quota)
+            result = _as_seen(exchange, result)
+            await self._unpack(result)
             if kind == "frames":
                 given = await self._answer_frames(
                     *(exchange, asked.client_id, group, result, headers),
@@ -88,13 +88,16 @@ class Polling:
                 )
                 headers.append(media.JSON_HEADER)
                 await exchange.answer_or_tell(_OK, headers, text)
-        except ClientGone:
-            self._broker.receiver.give_back(result.retries)
+        except BaseException:
+            # It left meanwhile, or may not have the answer any more.
+            if result is not None:
+                self._broker.receiver.give_back(result.retries)
             raise
         self._count(exchange, group, asked.client_id, given)
 
     async def _unpack(self, result: PollResult) -> None:
-        """Have plain bodies in all that is read of queues."""
+        """Have plain bodies in all that is given."""
+        await unpack_deliveries(result.retries)
         for part in result.parts:
             for index, read in enumerate(part.reads):
                 if not packed_bytes(read.records):

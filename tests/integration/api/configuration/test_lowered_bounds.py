@@ -112,7 +112,10 @@ async def test_bounds_that_contradict_each_other_are_refused(http: httpx.AsyncCl
     refused = await http.patch("/v1/config", json=shortest)
     assert (refused.status_code, refused.json()["code"]) == (400, "ILLEGAL_SETTING")
     assert "limit_transaction_check_after_ms_max" in refused.json()["detail"]
-    await lower(http, transaction_check_after_ms_max=2_000)
+    longest = {"limit_transaction_check_after_ms_max": 2_000}
+    refused = await http.patch("/v1/config", json=longest)
+    assert (refused.status_code, refused.json()["code"]) == (400, "ILLEGAL_SETTING")
+    await lower(http, transaction_check_after_ms_max=2_000, transaction_check_after_ms=2_000)
     half = {"MQ-Transaction": "prepare; group=shop"}
     prepared = await http.post("/v1/topics/orders/messages", content=b"x", headers=half)
     assert prepared.status_code == 202, prepared.text

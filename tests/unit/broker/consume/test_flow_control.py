@@ -6,6 +6,7 @@ import pytest
 
 from app.broker.polling.poll_values import PollCommit, PollRequest
 from app.domain.consumers.membership import Profile, QueueName, TopicSubscription
+from app.domain.errors import DiskFull
 from app.domain.settings import CustomizedRetry, GroupSettings
 from tests.support.nodes.brokers import GROUP, TOPIC, World, never_gone, offsets, running
 from tests.support.nodes.waiting import until
@@ -141,3 +142,28 @@ async def test_a_poll_goes_on_where_retention_has_passed_the_committed_offset() 
         request = PollRequest(profile, 1, positions={queue: 5})
         [part] = (await poll(GROUP, "w1", request, gone=never_gone)).parts
         assert (part.status, part.offset) == ("FOUND", 8)
+
+
+async def test_a_refused_ack_leaves_the_bytes_with_their_holder() -> None:
+    async with running() as world:
+        await world.group(GroupSettings(max_in_flight_bytes=1 << 20))
+        world.store.fill(TOPIC, 0, [b"x" * 100] * 2)
+        received = await world.receive(2)
+        before = held_bytes(world)
+        world.store.failure = DiskFull("no room", outcome="not_stored")
+        with pytest.raises(DiskFull):
+            await world.ack(*received)
+        world.store.failure = None
+        assert held_bytes(world) == before > 0
+        await world.ack(*received)
+        assert held_bytes(world) == 0
+
+
+async def test_a_retry_is_unpacked_by_who_gives_it() -> None:
+    async with running() as world:
+        await world.retry_at_once()
+        await world.send(b"x")
+        await world.nack(*(await world.receive()))
+        [delivery] = await world.receive()
+        assert isinstance(delivery.content, memoryview)
+        assert (delivery.message.topic, delivery.message.queue_offset) == (TOPIC, 0)

@@ -10,7 +10,7 @@ from app.broker.results import BatchItem, Delivery, Nack, Send
 from app.domain.errors import CurlewError, DiskFull
 from app.domain.message import Message
 from app.domain.names import dead_letter_topic, retry_topic
-from app.domain.settings import DeliveryOrder, GroupSettings, WhenExhausted
+from app.domain.settings import DeliveryOrder, GroupSettings, SubscriptionRule, WhenExhausted
 from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, running
 from tests.support.nodes.waiting import until
 from tests.support.stores.memory_store import Held
@@ -197,3 +197,34 @@ async def test_a_refused_ack_of_a_retry_counts_no_delivery_twice() -> None:
         await world.kill()
         [delivery] = await world.receive()
         assert delivery.attempt == 3
+
+
+async def test_a_filter_that_leaves_messages_out_tells_sql_of_no_ack_under_way() -> None:
+    async with running() as world:
+        for tag in ("a", "b", "b"):
+            await world.send(b"x", tag=tag)
+        [delivery] = await world.receive(1, filter="a")
+        held: list[Held] = []
+        world.store.held = held
+        async with asyncio.TaskGroup() as tasks:
+            acking = tasks.create_task(world.ack(delivery))
+            await until(lambda: bool(held))
+            assert await world.receive(filter="a") == []
+            assert world.broker.offset_cache.committed(GROUP, TOPIC).get(0, 0) == 0
+            world.store.confirm()
+            await acking
+        assert world.broker.offset_cache.committed(GROUP, TOPIC) == {0: 3}
+
+
+async def test_what_a_filter_leaves_out_leaves_nothing_behind() -> None:
+    async with running() as world:
+        await world.group(GroupSettings(subscription=SubscriptionRule.FREE))
+        for tag in ("a", "b", "b"):
+            await world.send(b"x", tag=tag)
+        await world.receive(filter="b")
+        world.is_away_long = True
+        await world.kill()
+        await world.receive(filter="a")
+        subscription = world.broker.groups.find(GROUP, TOPIC)
+        assert subscription is not None
+        assert set(subscription.queues[0].state.deliveries) == {0}

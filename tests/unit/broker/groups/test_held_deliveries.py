@@ -276,3 +276,16 @@ class TestInOrder:
                 if queue_id == 0
             ]
             assert [(each.offset, each.key) for each in state.parked.values()] == [(0, "a")]
+
+
+async def test_what_is_held_counts_against_the_bytes_of_the_group() -> None:
+    async with running() as world:
+        world.is_away_long = False
+        await world.group(GroupSettings(max_in_flight_bytes=3_000))
+        world.store.fill(TOPIC, 0, [b"x" * 1_000] * 9)
+        received = [*(await world.receive(9)), *(await world.receive(9))]
+        assert offsets(received) == [0, 1, 2]
+        await world.kill()
+        assert await world.receive(9) == []
+        assert await world.ack(*received) == [None] * 3
+        assert offsets(await world.receive(9)) == [3, 4]

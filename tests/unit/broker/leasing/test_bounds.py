@@ -7,11 +7,12 @@ import pytest
 
 from app.broker.dedup.tokens import ProducerToken
 from app.broker.groups.member_values import Heartbeat
+from app.broker.leasing.leases import InFlight, LeaseTable
 from app.broker.results import QueuePosition, ReceiveRequest
 from app.domain.changes.conditions import Terms
 from app.domain.consumers.membership import Profile, TopicSubscription
 from app.domain.errors import DiskFull, StateConflict, TooManyRequests
-from app.domain.limits import Limits
+from app.domain.limits import LEASES_ENDED_PER_LOOK_MAX, Limits
 from app.domain.message import Message
 from app.domain.settings import GroupSettings
 from tests.support.nodes.brokers import GROUP, TOPIC, World, never_gone, running
@@ -289,3 +290,37 @@ async def test_topics_that_are_deleted_fast_share_one_look_at_all_producers() ->
         await until(lambda: not table._gone)
         assert table._sequence_count == 0
         assert len(table._producers) == len(names)
+
+
+async def test_two_changes_of_the_queues_of_a_topic_keep_their_room_each() -> None:
+    async with running(limits=FEW) as world:
+        await world.topic(1, "t")
+        await receive(world, GROUP, "t")
+        topic = world.broker.groups.offset_cache
+        with topic.room_for_queues("t", 2 * MOST, FEW):
+            with topic.room_for_queues("t", 2 * MOST, FEW):
+                pass
+            with pytest.raises(StateConflict), topic.room_for_queues("t", 2 * MOST + 1, FEW):
+                pass
+            await world.topic(1, "u")
+            with pytest.raises(StateConflict):
+                await receive(world, GROUP, "u")
+        await receive(world, GROUP, "u")
+
+
+def test_leases_that_end_together_end_in_looks_of_a_named_bound() -> None:
+    in_flight, count = InFlight(), 3 * LEASES_ENDED_PER_LOOK_MAX
+    table = LeaseTable(in_flight)
+    for offset in range(count):
+        table.grant((offset,), offset, 1.0)
+    for looks in (1, 2, 3):
+        assert table.next_change_s <= 2.0
+        table.expire(2.0)
+        assert table.failing_count == looks * LEASES_ENDED_PER_LOOK_MAX
+    for offset, _ in table.take_failing(count):
+        table.delay(offset, 3.0)
+    assert in_flight.count == count
+    for looks in (1, 2, 3):
+        table.expire(4.0)
+        assert table.returned_count == looks * LEASES_ENDED_PER_LOOK_MAX
+    assert in_flight.count == 0

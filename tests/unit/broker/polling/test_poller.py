@@ -372,3 +372,17 @@ async def test_a_poll_that_waits_counts_as_polling() -> None:
         await world.broker.poller.intervals.turn()
         await world.send(b"x")
         assert bodies(world, await waiting) == {0: [b"x"]}
+
+
+async def test_an_answer_that_gives_nothing_of_what_was_read_says_where_the_queues_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running(queues=2) as world:
+        for queue_id in (0, 1):
+            world.store.fill(TOPIC, queue_id, numbered(3))
+        holds = iter([True, False])  # the filter is replaced while the disk is waited for
+        monkeypatch.setattr(world.broker.poller, "_holds", lambda *_: next(holds))
+        result = await Member(world).poll()
+        assert [(part.reads, part.offset, part.max_offset) for part in result.parts] == [
+            ([], 0, 3)
+        ] * 2

@@ -58,3 +58,10 @@ def test_after_the_time_that_it_names_it_gives_again(early_s: float, count: int)
     bucket.take(count, 0)
     wait_s = bucket.take(1, early_s)
     assert not wait_s or bucket.take(1, early_s + wait_s + 1e-6) == 0
+
+
+def test_the_part_of_a_token_that_came_in_meanwhile_is_none() -> None:
+    bucket = TokenBucket(3, 3, now_s=0)
+    assert [bucket.take(1, each / 100) for each in range(3)] == [0, 0, 0]
+    assert bucket.take(1, 0.04) == pytest.approx((1 - 0.04 * 3) / 3)
+    assert bucket.take(1, 1 / 3) == 0

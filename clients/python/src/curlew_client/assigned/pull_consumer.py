@@ -245,6 +245,7 @@ class AsyncPullConsumer:
             engine.session.give_up(self._group, None)
 
     async def _end(self, pulls: SharedPulls | ChosenPulls) -> None:
+        await pulls.hush()
         try:
             await pulls.say()
         except CurlewError as error:

@@ -195,10 +195,15 @@ class SharedPulls:
                     with suppress(CurlewError):
                         await self._poll_beside()
 
+    async def hush(self) -> None:
+        """Give no signs of life any more: with them retries come, of which nobody would hear."""
+        async with self._turn:  # none is under way
+            self._beat.cancel()
+        await asyncio.gather(self._beat, return_exceptions=True)
+
     async def close(self) -> None:
         """Leave the group."""
-        self._beat.cancel()
-        await asyncio.gather(self._beat, return_exceptions=True)
+        await self.hush()
         if self._share.assignment_id is not None:
             client_id, group = self._share.client_id, self._options.group
             await self._sender.call(
@@ -361,6 +366,9 @@ class ChosenPulls:
             raise ValueError(f"{queue} is not chosen; chosen are {list(self.queues)}")
         self.queues[queue].is_dropped = True
         self.queues[queue] = OwnedQueue(queue, 0, offset)
+
+    async def hush(self) -> None:
+        """There are no signs of life."""
 
     async def close(self) -> None:
         """Nothing is to be done."""

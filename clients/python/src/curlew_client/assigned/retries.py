@@ -38,6 +38,10 @@ class Retries:
         self._topics: dict[str, tuple[LeasedGroup, Settler]] = {}
         self.count = 0
         """Those that are not settled."""
+        self._under_way = 0
+        """Settled by hand, and not answered yet."""
+        self._is_quiet = asyncio.Event()
+        self._is_quiet.set()
 
     def take(self, shown: Sequence[dict[str, Any]]) -> list[Received[Any]]:
         """The messages of an answer; their leases are extended from now on."""
@@ -78,10 +82,20 @@ class Retries:
             self._topics[topic][1].add(decisions)
 
     def _by_hand(self, decision: Decision) -> Any:
-        settled = self._topics[decision.message.topic][1].now(decision)
+        settled = self._now(decision)
         if self._handler.is_async:
             return settled
         return asyncio.run_coroutine_threadsafe(settled, self._loop).result()
+
+    async def _now(self, decision: Decision) -> None:
+        self._under_way += 1
+        self._is_quiet.clear()
+        try:
+            await self._topics[decision.message.topic][1].now(decision)
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._is_quiet.set()
 
     def release(self, messages: Sequence[Received[Any]]) -> None:
         """Others may have them at once."""
@@ -90,7 +104,8 @@ class Retries:
             self._topics[message.topic][1].add([Decision("release", message)])
 
     async def stop(self) -> None:
-        """Settle what is left, and end."""
+        """Settle what is left, wait for what is settled by hand, and end."""
+        await self._is_quiet.wait()
         for group, settler in self._topics.values():
             await settler.stop()
             await group.stop()

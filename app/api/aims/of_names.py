@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from app.api.aims.aim import BODY, HERE, Aim, Asks, Names, Shard
-from app.api.aims.of_sends import queue_in
+from app.api.aims.of_sends import queue_in, said
 from app.api.aims.places import Places
 from app.api.formats.decoding import DECODE_FAULTS
 from app.api.http.request_context import RequestContext
@@ -19,6 +19,11 @@ _NODE_CHARS: Final = 8
 def _of_queue(exchange: RequestContext, names: Names, places: Places) -> Shard:
     del exchange
     queue_id = queue_in(names[1])
+    return HERE if queue_id is None else places.of_queue(places.topic(names[0]), queue_id)
+
+
+def _of_queue_in_query(exchange: RequestContext, names: Names, places: Places) -> Shard:
+    queue_id = queue_in(said(exchange, b"", "queue_id"))
     return HERE if queue_id is None else places.of_queue(places.topic(names[0]), queue_id)
 
 
@@ -116,6 +121,8 @@ def _of_positions(exchange: RequestContext, names: Names, places: Places, body: 
 
 A_QUEUE: Final = Aim(_of_queue)
 """`/v1/topics/{topic}/queues/{queue}/…`"""
+A_QUEUE_IN_QUERY: Final = Aim(_of_queue_in_query)
+"""`/v1/topics/{topic}/…?queue_id=`, where it is said"""
 A_RECEIPT: Final = Aim(_of_receipt)
 """`/v1/receipts/{handle}`"""
 RECEIPTS: Final = Aim(_asks_body, _of_handles)

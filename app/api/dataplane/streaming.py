@@ -9,6 +9,8 @@ place at once.
 import asyncio
 from typing import Final
 
+from msgspec.json import encode as json_bytes
+
 from app.api.access.access_watch import AccessWatch
 from app.api.access.named_elsewhere import NamedElsewhere
 from app.api.bodies.plain_bodies import unpack_deliveries
@@ -132,6 +134,8 @@ class Streaming:
             NOT_KEPT,
             (b"x-accel-buffering", b"no"),
         ]
+        if elsewhere := stream.elsewhere:
+            headers.append((b"mq-partial", json_bytes(elsewhere)))
         await exchange.begin(200, headers)
         await exchange.go_on(text.preamble + part)
         ended = ended or await self._write_on(exchange, stream, text)

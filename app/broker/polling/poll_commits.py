@@ -27,7 +27,7 @@ from app.broker.polling.poll_values import (
 )
 from app.broker.ports import Group
 from app.broker.results import QueuePosition
-from app.broker.topic_lookup import find_topic
+from app.broker.topic_lookup import check_here, find_topic
 from app.domain.consumers.membership import Membership, QueueName, QueueState
 from app.domain.errors import CurlewError, QueueNotOwned, StaleGeneration
 
@@ -104,6 +104,7 @@ class PollCommits:
                     *(commit.queue, commit.since_generation),
                 )
                 view = find_topic(self._metadata, commit.queue.topic)
+                check_here(view, commit.queue.queue_id)
                 self._groups.check_commit(
                     view, [QueuePosition(commit.queue.queue_id, commit.offset)]
                 )

@@ -119,12 +119,14 @@ class Share(Struct, frozen=True):
 
     assignment: Assignment
     offsets: Mapping[QueueName, int]
-    """Of the assigned queues: where each begins."""
+    """Of the assigned queues of this node's shard: where each begins."""
     mode: GroupMode
     strategy: StrategyName
     client_ids: Sequence[str]
     conflicts: Sequence[Conflict]
     effects: Sequence[ConsumptionEffect] = ()
+    elsewhere: Sequence[str] = ()
+    """Other shards that have queues of the member; nothing of them is here."""
 
 
 class PollResult(Struct, frozen=True):

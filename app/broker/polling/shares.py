@@ -38,8 +38,8 @@ class _Known(NamedTuple):
 
     changed: int
     snapshot: Snapshot
-    shares: dict[str, tuple[Assignment, list[QueueName]]]
-    """Of each member that has asked, with the names of its queues."""
+    shares: dict[str, tuple[Assignment, list[QueueName], Sequence[str]]]
+    """Of each member that has asked, with the names of its queues here, and the other shards."""
     conflicts: list[Conflict]
     strategy: StrategyName
     client_ids: list[str]
@@ -84,7 +84,7 @@ class Shares:
             replaces = request.replace_subscription
             beat = replace(beat, force=request.force, replace_subscription=replaces)
         told = await self._members.heartbeat(name, client_id, beat, lambda: False)
-        names = [QueueName(each.topic, each.queue_id) for each in told.assignment.assigned]
+        names, elsewhere = self._here(told.assignment)
         return Share(
             told.assignment,
             {queue: told.offsets[queue] for queue in names if queue in told.offsets},
@@ -93,6 +93,7 @@ class Shares:
             told.client_ids,
             told.conflicts,
             told.effects,
+            elsewhere,
         )
 
     def _is_known(
@@ -118,15 +119,36 @@ class Shares:
         share = known.shares.get(client_id)
         if share is None:
             assignment = assignment_of(membership, client_id, self._members.surroundings(group))
-            names = [QueueName(each.topic, each.queue_id) for each in assignment.assigned]
-            share = known.shares[client_id] = assignment, names
-        assignment, names = share
+            share = known.shares[client_id] = assignment, *self._here(assignment)
+        assignment, names, elsewhere = share
         offsets = self._offsets(group, names, request)
         if offsets is None:
             return None
         return Share(
-            assignment, offsets, group.mode, known.strategy, known.client_ids, known.conflicts
+            assignment,
+            offsets,
+            group.mode,
+            known.strategy,
+            known.client_ids,
+            known.conflicts,
+            (),
+            elsewhere,
         )
+
+    def _here(self, assignment: Assignment) -> tuple[list[QueueName], Sequence[str]]:
+        """Its queues of this node's shard, and the shards of the others."""
+        topics = self._metadata.snapshot.topics
+        names: list[QueueName] = []
+        elsewhere: set[str] = set()
+        for topic, queue_id, _ in assignment.assigned:
+            view = topics.get(topic)
+            is_known = view is not None and queue_id < view.queues
+            shard = view.shard_of(queue_id) if view is not None and is_known else None
+            if shard is None:
+                names.append(QueueName(topic, queue_id))
+            else:
+                elsewhere.add(shard)
+        return names, sorted(elsewhere)
 
     def _of_group(self, group: Group, membership: Membership) -> _Known:
         known, snapshot = self._known.get(group.name), self._metadata.snapshot

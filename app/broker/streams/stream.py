@@ -140,6 +140,13 @@ class Stream:
         return self._topic.name
 
     @property
+    def elsewhere(self) -> list[str]:
+        """Other shards that have queues of the topic, of which nothing comes."""
+        topic = self._topic
+        shards = {topic.shard_of(queue_id) for queue_id in range(topic.queues)}
+        return sorted(each for each in shards if each is not None)
+
+    @property
     def is_draining(self) -> bool:
         """Whether the node stops, and waits for no reader."""
         return self._shared.long_polls.closed

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
+from typing_extensions import override
+
 from app.broker.ports import Topic
 from app.broker.results import PullRequest, PullResult
 from app.broker.streams.stream import SharedParts, Stream, StreamRequest
@@ -77,6 +79,7 @@ class TopicStream(Stream):
         self._request = request
         self._offsets = offsets
         self._next_queue = 0
+        self._of_topic: tuple[Topic | None, Sequence[int]] = None, ()
 
     @property
     def cursor(self) -> str:
@@ -110,9 +113,20 @@ class TopicStream(Stream):
         for queue_id in range(len(self._offsets), self._topic.queues):
             self._offsets.append(self._bounds(queue_id).min_offset)
 
-    def _queues(self) -> range:
-        queue_id = self._request.queue_id
-        return range(self._topic.queues) if queue_id is None else range(queue_id, queue_id + 1)
+    @property
+    @override
+    def elsewhere(self) -> list[str]:
+        return super().elsewhere if self._request.queue_id is None else []
+
+    def _queues(self) -> Sequence[int]:
+        """Those that it reads: of this node's shard."""
+        queue_id, topic = self._request.queue_id, self._topic
+        if queue_id is not None:
+            return range(queue_id, queue_id + 1)
+        if self._of_topic[0] is not topic:
+            here = [each for each in range(topic.queues) if topic.shard_of(each) is None]
+            self._of_topic = topic, here
+        return self._of_topic[1]
 
     def _bounds(self, queue_id: int) -> QueueBounds:
         return self._shared.store.bounds(self._topic.name, queue_id)

@@ -158,6 +158,7 @@ class PollAnswers:
             poll_again_ms=result.poll_again_ms,
             settled=[view_of_settled(each) for each in result.settled] or UNSET,
             paused=result.is_paused or UNSET,
+            partial=list(share.elsewhere) or UNSET,
         )
 
 

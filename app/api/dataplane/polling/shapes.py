@@ -300,3 +300,13 @@ class PollAnswer(Struct, frozen=True, kw_only=True):
     paused: Annotated[bool, Meta(description="an operator has paused the group")] | UnsetType = (
         UNSET
     )
+    partial: (
+        Annotated[
+            list[str],
+            Meta(
+                description="shards that have queues of the member of which nothing is here: poll "
+                "their nodes too, under the same client id; left out: none"
+            ),
+        ]
+        | UnsetType
+    ) = UNSET

@@ -15,7 +15,14 @@ APPLIED: Final[Json] = {
     "Preference-Applied": {"schema": TEXT, "description": "of what was asked for, what was done"},
 }
 
-_STREAM: Final[Json] = {"Cache-Control": {"schema": TEXT}, "X-Accel-Buffering": {"schema": TEXT}}
+_STREAM: Final[Json] = {
+    "Cache-Control": {"schema": TEXT},
+    "X-Accel-Buffering": {"schema": TEXT},
+    "MQ-Partial": {
+        "schema": TEXT,
+        "description": "shards whose messages do not come, as a list in JSON: follow their nodes",
+    },
+}
 
 
 def lines_of(description: str) -> Json:

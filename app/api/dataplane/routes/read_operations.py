@@ -4,7 +4,7 @@ from functools import partial
 from typing import Final
 
 from app.api.aims.across import InOrder
-from app.api.aims.of_names import A_QUEUE
+from app.api.aims.of_names import A_QUEUE, A_QUEUE_IN_QUERY
 from app.api.dataplane.browsing import BROWSE_PARAMETERS
 from app.api.dataplane.pulling import PULL_PARAMETERS
 from app.api.dataplane.routes.paths_and_answers import APPLIED, TOPIC_PATH, lines_of, stream_of
@@ -101,6 +101,7 @@ PULL_MESSAGES: Final = _read(
 )
 
 STREAM_TOPIC: Final = _read(
+    aim=A_QUEUE_IN_QUERY,
     operation_id="stream_topic",
     route=f"GET {TOPIC_PATH}/stream",
     summary="Follow a topic without a group",

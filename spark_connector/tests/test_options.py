@@ -12,7 +12,7 @@ from pyspark_curlew.errors import (
     OptionUnknown,
 )
 from pyspark_curlew.http.http_options import TlsOptions
-from pyspark_curlew.kafka_names import HINTS
+from pyspark_curlew.kafka_names import CLIENT_HINTS, HINTS
 from pyspark_curlew.options import (
     KNOWN,
     SINK_NAMES,
@@ -277,7 +277,9 @@ def test_secrets_are_not_in_the_text_of_options() -> None:
         assert "s3cret" not in repr(options)
 
 
-@pytest.mark.parametrize(("text", "expected"), [("90s", 90_000), ("500ms", 500), ("1h", 3_600_000)])
+@pytest.mark.parametrize(
+    ("text", "expected"), [("90s", 90_000), ("500ms", 500), ("1h", 3_600_000), ("2 min", 120_000)]
+)
 def test_durations(text: str, expected: int) -> None:
     options = parse_stream_options({**REQUIRED, "maxTriggerDelay": text})
     assert options.trigger.max_delay_ms == expected
@@ -297,9 +299,15 @@ def test_durations(text: str, expected: int) -> None:
         ("fetchOffset.numRetries", "'retryTimeoutMs'"),
         ("kafka.security.protocol", "begins with https:"),
         ("kafka.sasl.jaas.config", "'token'"),
-        ("kafka.linger.ms", "there is no Kafka client"),
+        ("kafka.client.rack", "there is no Kafka client"),
         ("caFile", "'tls.ca'"),
         ("retries", "'retryTimeoutMs'"),
+        ("group.id", "'consumerGroup' commits progress"),
+        ("Sasl.Mechanism", "'token'"),
+        ("kafka.ssl.key.password", "PEM files, without a password"),
+        ("kafka.value.deserializer", "columns of bytes"),
+        ("brokers", "'endpoint' is the address"),
+        ("apiKey", "'token'"),
     ],
 )
 def test_names_of_kafkas_source_are_answered_with_ours(name: str, words: str) -> None:
@@ -309,11 +317,26 @@ def test_names_of_kafkas_source_are_answered_with_ours(name: str, words: str) ->
         assert "secret" not in str(failure.value)
 
 
+def test_all_names_that_are_not_known_are_answered_at_once() -> None:
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "orders", "zzz": "1", "yyy": "2"}
+    with pytest.raises(OptionUnknown) as failure:
+        parse_stream_options(given)
+    text = str(failure.value)
+    assert "'endpoint' is the address" in text
+    assert "'topic' names one topic" in text
+    assert text.count("known are topic, topics") == 1
+    assert all(f"option {name!r} is not known" in text for name in given)
+
+
+OTHER_WORDS = {"flush", "key", "value"}
+"""What hints name that is no option: a topic's setting, columns."""
+
+
 def test_every_hint_names_options_that_there_are() -> None:
     known = {name.lower() for name in (*KNOWN, *SINK_NAMES)}
-    for name, hint in HINTS.items():
+    for name, hint in {**HINTS, **CLIENT_HINTS}.items():
         assert name not in known
-        named = [word for word in re.findall(r"'([^' ]+)'", hint) if word != "flush"]
+        named = [word for word in re.findall(r"'([^' ]+)'", hint) if word not in OTHER_WORDS]
         assert {word.lower() for word in named} <= known, hint
 
 

@@ -10,40 +10,58 @@ _GROUP: Final = (
     " decides where a query goes on"
 )
 _RETRIES: Final = "'retryTimeoutMs' says for how long a request is tried again"
+_ADDRESS: Final = "'endpoint' is the address here, such as http://host:8710"
+_KEY: Final = "'token', 'tokenFile' or 'tokenEnv' give an API key"
+_QUEUES: Final = "'queues' chooses queues here, beside 'topic' or 'topics': {\"orders\":[0,1]}"
+_AUTHORITIES: Final = "'tls.ca' names a PEM file of authorities"
+_KEY_FILES: Final = "'tls.cert' and 'tls.key' name PEM files, without a password"
+_PULLS: Final = "a task pulls up to 16 MiB at a time, there is nothing to set"
+_REQUESTS: Final = "'sendMaxBytes' and 'sendMaxMessages' bound a request of the sink"
+_BYTES: Final = "'key' and 'value' are columns of bytes: cast them, or use from_json"
 HINTS: Final = {
-    "kafka.bootstrap.servers": "'endpoint' is the address here, such as http://host:8710",
-    "bootstrap.servers": "'endpoint' is the address here, such as http://host:8710",
     "subscribe": "'topic' names one topic, 'topics' several with commas",
     "subscribepattern": "'topicsPattern' is the regular expression here",
-    "assign": "'queues' chooses queues here, beside 'topic' or 'topics': {\"orders\":[0,1]}",
-    "groupid": _GROUP,
+    "assign": _QUEUES,
     "groupidprefix": _GROUP,
-    "kafka.group.id": _GROUP,
-    "kafka.group.instance.id": _GROUP,
-    "kafka.auto.offset.reset": "'startingOffsets' says where a query begins",
     "kafkaconsumer.polltimeoutms": "'readTimeoutMs' bounds a request, 'pollWaitMs' an idle look",
     "fetchoffset.numretries": _RETRIES,
     "fetchoffset.retryintervalms": _RETRIES,
-    "kafka.retries": _RETRIES,
-    "kafka.delivery.timeout.ms": _RETRIES,
-    "kafka.request.timeout.ms": "'readTimeoutMs' bounds a request",
-    "kafka.max.poll.records": "a task pulls up to 16 MiB at a time, there is nothing to set",
-    "kafka.batch.size": "'sendMaxBytes' and 'sendMaxMessages' bound a request of the sink",
-    "kafka.compression.type": "'compression' = zstd packs what goes over the network",
-    "kafka.acks": "a topic's setting 'flush' says when a row counts as stored",
-    "kafka.enable.idempotence": "'idempotence' is true by default",
-    "kafka.transactional.id": "the sink stores each row once without it",
-    "kafka.isolation.level": "only committed messages can be read",
-    "kafka.security.protocol": "an 'endpoint' that begins with https: is encrypted",
-    "kafka.sasl.mechanism": "'token', 'tokenFile' or 'tokenEnv' give an API key",
-    "kafka.sasl.jaas.config": "'token', 'tokenFile' or 'tokenEnv' give an API key",
-    "kafka.ssl.truststore.location": "'tls.ca' names a PEM file of authorities",
-    "kafka.ssl.keystore.location": "'tls.cert' and 'tls.key' name PEM files",
-    "cafile": "'tls.ca' names a PEM file of authorities",
-    "retries": _RETRIES,
-    "retrybackoffms": _RETRIES,
-    "retrymaxbackoffms": _RETRIES,
+    "usedeprecatedoffsetfetching": "there is one way of asking for offsets; leave it out",
+    **dict.fromkeys(("groupid", "group"), _GROUP),
+    **dict.fromkeys(("brokers", "servers", "bootstrapservers", "url", "host"), _ADDRESS),
+    **dict.fromkeys(("apikey", "api_key", "api.key"), _KEY),
+    **dict.fromkeys(("partition", "partitions"), _QUEUES),
+    **dict.fromkeys(("retries", "retrybackoffms", "retrymaxbackoffms"), _RETRIES),
+    "cafile": _AUTHORITIES,
 }
+"""By names in lower case."""
+CLIENT_HINTS: Final = {
+    "bootstrap.servers": _ADDRESS,
+    "group.id": _GROUP,
+    "group.instance.id": _GROUP,
+    "enable.auto.commit": _GROUP,
+    "auto.offset.reset": "'startingOffsets' says where a query begins",
+    **dict.fromkeys(("retries", "retry.backoff.ms", "delivery.timeout.ms"), _RETRIES),
+    **dict.fromkeys(("max.block.ms", "default.api.timeout.ms"), _RETRIES),
+    "request.timeout.ms": "'readTimeoutMs' bounds a request",
+    **dict.fromkeys(("max.poll.records", "max.partition.fetch.bytes", "fetch.max.bytes"), _PULLS),
+    **dict.fromkeys(("batch.size", "max.request.size", "linger.ms", "buffer.memory"), _REQUESTS),
+    "compression.type": "'compression' = zstd packs what goes over the network",
+    "acks": "a topic's setting 'flush' says when a row counts as stored",
+    "enable.idempotence": "'idempotence' is true by default",
+    "transactional.id": "the sink stores each row once without it",
+    "isolation.level": "only committed messages can be read",
+    **dict.fromkeys(("key.deserializer", "value.deserializer"), _BYTES),
+    **dict.fromkeys(("key.serializer", "value.serializer"), _BYTES),
+    "security.protocol": "an 'endpoint' that begins with https: is encrypted",
+    **dict.fromkeys(("sasl.mechanism", "sasl.jaas.config"), _KEY),
+    **dict.fromkeys(("ssl.truststore.location", "ssl.ca.location"), _AUTHORITIES),
+    **dict.fromkeys(("ssl.keystore.location", "ssl.key.location"), _KEY_FILES),
+    **dict.fromkeys(("ssl.keystore.password", "ssl.key.password"), _KEY_FILES),
+    "ssl.truststore.password": "'tls.ca' names a PEM file, which has no password",
+    "ssl.endpoint.identification.algorithm": "'tls.verify' = false trusts any certificate",
+}
+"""Settings of Kafka's clients, which Spark takes behind `kafka.`."""
 OTHERS_OF_KAFKA: Final = "there is no Kafka client here to take options that begin with 'kafka.'"
 
 
@@ -51,5 +69,5 @@ def hint_for(name: str) -> str | None:
     """What to use in place of the option `name` of Kafka's source; None: it is none of these."""
     lowered = name.lower()
     if lowered.startswith("kafka."):
-        return HINTS.get(lowered, OTHERS_OF_KAFKA)
-    return HINTS.get(lowered)
+        return CLIENT_HINTS.get(lowered.removeprefix("kafka."), OTHERS_OF_KAFKA)
+    return HINTS.get(lowered) or CLIENT_HINTS.get(lowered)

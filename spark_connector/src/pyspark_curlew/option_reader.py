@@ -24,7 +24,7 @@ _OF_SPARK: Final = frozenset(
 )
 """What Spark's own readers, writers and tables pass on."""
 _OF_SPARK_PREFIX: Final = "option."
-_UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class OptionReader:
@@ -38,6 +38,7 @@ class OptionReader:
         names = {name.lower(): name for name in known}
         self._values: dict[str, str] = {}
         self.headers: dict[str, str] = {}
+        unknown: list[str] = []
         for name, value in given.items():
             found = names.get(name.lower())
             if found is not None:
@@ -48,7 +49,9 @@ class OptionReader:
                 documented, place = others[name.lower()]
                 raise OptionConflict(f"option {documented!r} is for {place}")
             elif name.lower() not in _OF_SPARK and not name.lower().startswith(_OF_SPARK_PREFIX):
-                raise OptionUnknown(f"option {name!r} is not known{_suggestion(name, known)}")
+                unknown.append(name)
+        if unknown:
+            raise OptionUnknown(_suggestions(unknown, known))
 
     def given(self, *names: str) -> list[str]:
         """Those of `names` that the user set."""
@@ -79,9 +82,9 @@ class OptionReader:
 
     def choice(self, name: str, default: str, *allowed: str) -> str:
         value = self.text(name, default)
-        if value not in allowed:
+        if value.lower() not in allowed:
             raise OptionInvalid(f"option {name!r} = {value!r} is not one of {', '.join(allowed)}")
-        return value
+        return value.lower()
 
     def whole(self, name: str, default: int, *, minimum: int, maximum: int = 10**18 - 1) -> int:
         given = self.whole_or_none(name, minimum=minimum)
@@ -111,9 +114,11 @@ class OptionReader:
         value = self._values.get(name)
         if value is None:
             return default
-        found = re.fullmatch(r"([0-9]{1,9})\s*(ms|s|m|h|d)", value.strip())
+        found = re.fullmatch(r"([0-9]{1,9})\s*(ms|s|m|min|h|d)", value.strip())
         if found is None:
-            raise OptionInvalid(f"option {name!r} = {value!r} is not a duration like 30s or 15m")
+            raise OptionInvalid(
+                f"option {name!r} = {value!r} is not a duration like 30s, 15m or 1h"
+            )
         return int(found[1]) * _UNIT_MS[found[2]]
 
     def json_object(self, name: str, like: str) -> dict[str, object]:
@@ -128,6 +133,16 @@ class OptionReader:
         return document
 
 
+def _suggestions(unknown: Sequence[str], known: Sequence[str]) -> str:
+    """All at once, so that whoever brings options from elsewhere is not told of one after the
+    other; what is known is listed once."""
+    found = {name: _suggestion(name, known) for name in unknown}
+    parts = [f"option {name!r} is not known{hint}" for name, hint in found.items()]
+    if not all(found.values()):
+        parts.append(f"known are {', '.join(known)}")
+    return "; ".join(parts)
+
+
 def _suggestion(name: str, known: Sequence[str]) -> str:
     hint = hint_for(name)
     if hint is not None:
@@ -136,4 +151,4 @@ def _suggestion(name: str, known: Sequence[str]) -> str:
     nearest = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
     if nearest:
         return f"; did you mean {lowered[nearest[0]]!r}?"
-    return f"; known are {', '.join(known)}"
+    return ""

@@ -119,9 +119,7 @@ class Follower:
         self._say_ends(connection)
 
     def _accepts(self, term: Term) -> bool:
-        """Nothing of a term older than the promise, nor of another grant of its epoch (R2)."""
-        promised = self._state.promise.term
-        return term.epoch > promised.epoch or term == promised
+        return not self._state.promise.term.excludes(term)
 
     def blocks(self, node: str, message: Blocks) -> bool:
         """Take blocks; False: they are not what comes next, and nothing was taken."""

@@ -192,8 +192,8 @@ class Leader:
     def hello(self, node: str, message: Hello) -> None:
         """A follower connects: compare the histories, say where it goes on."""
         state = self._state
-        if message.promise.term.epoch > self.term.epoch:
-            self.over = f"{node} has promised epoch {message.promise.term.epoch}"
+        if message.promise.term.excludes(self.term):
+            self.over = f"{node} has promised {message.promise.term}"  # it would take nothing
             return
         if message.promise.knows_better(state.me, self._settled_version):
             self._give_back(node)
@@ -330,9 +330,7 @@ class Leader:
     def row_seen(self, row: ShardRow) -> None:
         """Compare the row with what this leader knows (R2, R9)."""
         state = self._state
-        if row.term.epoch > self.term.epoch or (
-            row.term.epoch == self.term.epoch and row.term != self.term
-        ):
+        if row.term.excludes(self.term):
             self.over = "the row names another term"
             return
         if row.term != self.term or row.in_sync_version < self._in_sync.version:

@@ -225,10 +225,7 @@ class Replica:
         state = self.state
         former = state.promise
         knows_better = former.knows_better(message.leader, message.settled_version)
-        is_older = former.term.epoch > message.term.epoch or (
-            former.term.epoch == message.term.epoch and former.term != message.term
-        )
-        is_given = not knows_better and not is_older
+        is_given = not knows_better and not former.term.excludes(message.term)
         if is_given:
             state.promise_term(message.term)
             state.leader_heard = (node, message.term)

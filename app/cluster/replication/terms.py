@@ -26,6 +26,11 @@ class Term(NamedTuple):
     grant: int
     """Random, made by who stands for election; 0 before the first election."""
 
+    def excludes(self, other: "Term") -> bool:
+        """R2: whether who has promised this takes nothing of `other`, which is older, or another
+        grant of the same epoch."""
+        return self.epoch > other.epoch or (self.epoch == other.epoch and self != other)
+
 
 NO_TERM = Term(0, 0)
 

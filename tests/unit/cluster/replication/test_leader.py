@@ -2,6 +2,8 @@
 
 from typing import Final
 
+import pytest
+
 from app.cluster.replication.confirmation import LogEnd
 from app.cluster.replication.events import Action, Appended, AppendTermStart, ChangeRow, Send
 from app.cluster.replication.leader import Leader, Phase
@@ -155,3 +157,19 @@ def test_who_serves_has_proof() -> None:
     assert leader.phase is Phase.SERVING
     change = ChangeInSync(TERM, 9, frozenset({A, C}), is_proven=True)
     assert grown(leader, WRITTEN + 10) == [change]
+
+
+@pytest.mark.parametrize("promised", [Term(6, 60), Term(5, 51)])
+def test_a_leader_that_a_replica_excludes_ends(promised: Term) -> None:
+    """Such a replica takes nothing of this leader, and would stay behind as long as the leader
+    leads; the next election is above all promises."""
+    leader = alone()
+    leader.hello("B", Hello(1, B, Promise(promised), (TermStart(FORMER, 0),), WRITTEN))
+    assert leader.over is not None
+    assert not [each for each in taken(leader) if isinstance(each, Send)]
+
+
+def test_a_replica_that_has_promised_an_older_term_is_welcome() -> None:
+    leader = alone()
+    leader.hello("B", Hello(1, B, Promise(FORMER), (TermStart(FORMER, 0),), WRITTEN))
+    assert leader.over is None

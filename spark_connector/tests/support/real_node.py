@@ -41,6 +41,11 @@ class RealNode:
         rows = json.loads(answer.data).get("offsets", [])
         return {row["queue_id"]: row["offset"] for row in rows}
 
+    def leaders(self, topic: str) -> int:
+        """Of how many queues the node knows who leads them."""
+        answer = self._pool.request("GET", f"{self.base_url}/v1/topics/{topic}/route")
+        return sum(row["leader"] is not None for row in json.loads(answer.data)["queues"])
+
     def _request(self, method: str, path: str, document: object) -> dict[str, list[dict[str, str]]]:
         answer = self._pool.request(
             method,

@@ -52,7 +52,7 @@ async def test_the_end_waits_for_what_is_settled_by_hand() -> None:
     settled = asyncio.ensure_future(message.ack())
     await was_asked.wait()
     end = asyncio.ensure_future(retries.stop())
-    for _ in range(5):
+    for _ in range(50):
         await asyncio.sleep(0)
     assert not end.done()
     may_answer.set()

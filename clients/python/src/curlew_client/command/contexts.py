@@ -7,7 +7,6 @@ step; one that others can read is refused.
 
 import json
 import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -67,6 +66,8 @@ class Contexts:
         shown = {"current": self.current, "contexts": self.contexts}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            import tempfile  # here: few commands write the file
+
             number, name = tempfile.mkstemp(dir=self.path.parent, prefix=".contexts-")  # 0600
             try:
                 with os.fdopen(number, "w", encoding="utf-8") as file:

@@ -122,11 +122,27 @@ OF_THE_SERVER = frozenset(
 )
 
 
+OF_OTHERS = {
+    **dict.fromkeys(("produce", "producer", "publish", "pub", "put"), "send"),
+    **dict.fromkeys(("consume", "consumer", "subscribe", "sub", "poll", "ack"), "receive"),
+    **dict.fromkeys(("queue", "topics", "mqadmin"), "topic"),
+    **dict.fromkeys(("groups", "consumer-groups"), "group"),
+    **dict.fromkeys(("broker", "health", "status"), "node"),
+    **dict.fromkeys(("query", "search", "find"), "browse"),
+    **dict.fromkeys(("acl", "acls"), "policy"),
+    **dict.fromkeys(("user", "users"), "principal"),
+    **dict.fromkeys(("transaction", "transactions"), "tx"),
+}
+"""Words of RocketMQ, SQS and Kafka for commands of ours."""
+
+
 def _unknown(name: str, others: list[str]) -> str:
     if name in OF_THE_SERVER:
         return f"`curlew {name}` is a command of the server, which is not installed here"
     from difflib import get_close_matches
 
+    if name in OF_OTHERS:
+        return f"there is no command {name!r}; did you mean `curlew {OF_OTHERS[name]}`?"
     near = get_close_matches(name, [*COMMANDS, *others], 1, 0.5)
     hint = f"did you mean `curlew {near[0]}`?" if near else "`curlew --help` lists all"
     return f"there is no command {name!r}; {hint}"

@@ -12,6 +12,7 @@ from cyclopts import App, CycloptsError
 from curlew_client.command.catalog import COMMANDS
 from curlew_client.command.entry import Exit
 from curlew_client.command.service import close_all
+from curlew_client.command.usage import usage_text
 from curlew_client.command.words import NotSo
 from curlew_client.errors import (
     ConnectionFailed,
@@ -21,8 +22,10 @@ from curlew_client.errors import (
     NotFound,
     ServiceError,
     TimedOut,
+    TopicNotFound,
 )
 
+_MAKES_TOPIC: Final = "make it with PUT /v1/topics/"
 _HERE: Final = str(Path(__file__).parent)
 
 
@@ -52,7 +55,7 @@ def run(app: App, words: list[str]) -> int:
     try:
         status = app(words)
     except CycloptsError as error:
-        return _failed(_usage_text(error), Exit.USAGE, words)
+        return _failed(usage_text(error, words), Exit.USAGE, words)
     except (NotSo, ValueError, TypeError) as error:
         if not isinstance(error, NotSo) and not _is_of_the_words(error):
             raise
@@ -73,13 +76,11 @@ def _is_of_the_words(error: BaseException) -> bool:
     return "curlew_client" in file and not file.startswith(_HERE)
 
 
-def _usage_text(error: CycloptsError) -> str:
-    text = " ".join(str(error).split())
-    return text[:1].lower() + text[1:] if text else type(error).__name__
-
-
 def _text_of(error: CurlewError) -> str:
     text = str(error)
+    if isinstance(error, TopicNotFound) and (error.hint or "").startswith(_MAKES_TOPIC):
+        name = (error.hint or "").removeprefix(_MAKES_TOPIC)
+        text = f"{error.detail}; `curlew topic create {name}` makes it"
     outcome = getattr(error, "outcome", None)
     if outcome == "unknown":
         return f"{text}; whether it was done is not known"

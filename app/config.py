@@ -119,6 +119,8 @@ class Config:
     quota_topics: int = 0
     """That a principal may have made and that are there, as the next one."""
     quota_groups: int = 0
+    quota_leases: int = 0
+    """Of each principal, over all groups."""
     quota_topic_requests_per_second: int = 0
     """Of each topic, as the next two."""
     quota_topic_bytes_in_per_second: int = 0
@@ -298,6 +300,9 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     ),
     "quota_groups": Setting(
         QUOTA, "Consumer groups that are there and that a principal has made. 0: any."
+    ),
+    "quota_leases": Setting(
+        QUOTA, "Messages that a principal holds at a time, over all groups. 0: any."
     ),
     "quota_topic_requests_per_second": Setting(QUOTA, "Requests a second to a topic. 0: any."),
     "quota_topic_bytes_in_per_second": Setting(

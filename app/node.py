@@ -182,6 +182,7 @@ class Node:
                 BrokerConfig(
                     auto_create_topics=config.auto_create_topics,
                     auto_create_groups=config.auto_create_groups,
+                    leases_per_principal_max=config.quota_leases,
                 ),
                 hooks,
                 epoch_floor=epoch_floor,

@@ -13,6 +13,9 @@ class BrokerConfig:
     auto_create_groups: bool = True
     """A receive, stream, commit or heartbeat makes the group that it names."""
 
+    leases_per_principal_max: int = 0
+    """Messages that a principal may hold, over all groups. 0: any."""
+
     offset_flush_seconds: float = 1.0
     """How often committed offsets go to SQL. A crash repeats at most that much work."""
 

@@ -140,6 +140,8 @@ class ReceiveRequest(Struct, frozen=True):
     replace_subscription: bool = False
     """Read with this filter although the group reads the topic with another one."""
     takes: Takes = Takes.WHAT_IS_THERE
+    principal: str | None = None
+    """Whose key it was asked with, for the quota on leases."""
 
 
 class Delivery(Struct, eq=False, gc=False):

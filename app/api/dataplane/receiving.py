@@ -67,7 +67,9 @@ class Receiving:
         raw = query.choice("format", ("json", "raw")) == "raw"
         force_base64 = query.choice("body", ("auto", "base64")) == "base64"
         wait_s, headers = wait_asked(exchange, asked, query, limits.wait_seconds_max)
-        request = self._request_of(asked, query, wait_s, client_id_of(exchange), raw=raw)
+        request = self._request_of(
+            asked, query, wait_s, client_id_of(exchange), exchange.caller.name, raw=raw
+        )
         if part.takes is not None:
             request = replace(request, wait_s=0.0, takes=part.takes)
         self._named.client(exchange, group, request.client_id)
@@ -158,6 +160,7 @@ class Receiving:
         query: Query,
         wait_s: float,
         client_id: str | None,
+        principal: str | None,
         *,
         raw: bool,
     ) -> ReceiveRequest:
@@ -200,6 +203,7 @@ class Receiving:
             ),
             force=query.flag("force"),
             replace_subscription=query.flag("replace_subscription"),
+            principal=principal,
         )
 
 

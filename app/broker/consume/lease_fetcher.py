@@ -20,7 +20,8 @@ from app.broker.context import Context
 from app.broker.filters.filters import Filter
 from app.broker.groups.groups import Groups
 from app.broker.journal.cold_reads import ColdReads
-from app.broker.leasing.leases import Holder, Lease
+from app.broker.leasing.holders import Holder
+from app.broker.leasing.leases import Lease
 from app.broker.leasing.ordering import KeyOrder, Turn
 from app.broker.leasing.receipt_cache import ReceiptCache
 from app.broker.leasing.subscriptions import Held, LeasedQueue, Subscription

@@ -23,7 +23,7 @@ from app.broker.groups.group_filters import ALL, GroupFilters
 from app.broker.groups.groups import Groups
 from app.broker.groups.offset_admin import refuse_broadcast
 from app.broker.journal.cold_reads import ColdReads
-from app.broker.leasing.leases import Holder, InFlight
+from app.broker.leasing.holders import HeldByOne, Holder, InFlight, PrincipalLeases
 from app.broker.leasing.receipt_cache import ReceiptCache
 from app.broker.leasing.subscriptions import Held, Replay, Subscription
 from app.broker.ports import Group, Topic
@@ -33,7 +33,13 @@ from app.broker.results import Delivery, ReceiveRequest, ReceiveResult, Takes
 from app.broker.topic_lookup import readable_topic, unreadable
 from app.broker.tracing.message_trace import MessageTrace
 from app.domain.consumers.consumption import ConsumptionEffect
-from app.domain.errors import CurlewError, DiskFull, IllegalInvisibleTime, InvalidRequest
+from app.domain.errors import (
+    CurlewError,
+    DiskFull,
+    IllegalInvisibleTime,
+    InvalidRequest,
+    TooManyRequests,
+)
 from app.domain.limits import ATTEMPT_ID_CHARS_MAX, NAME_CHARS_MAX, Limits
 
 HOLDERS_MAX: Final = 4_096
@@ -69,6 +75,7 @@ class Receiver:
         self._check_open = context.gate.check
         self.releases = Releases(groups, message_trace)
         self._consumer_journal = groups.consumer_journal
+        self._of_principals = PrincipalLeases(context.config.leases_per_principal_max)
 
     async def receive(
         self,
@@ -263,7 +270,11 @@ class Receiver:
         """Take what is there now; nothing when the leases were ended meanwhile."""
         if fetch.subscription.is_closed:
             return
-        self._set_bounds(fetch, group, request, invisible_ms)
+        try:
+            self._set_bounds(fetch, group, request, invisible_ms)
+        except TooManyRequests:
+            fetch.subscription.line.wake_one()  # others may have room
+            raise
         if not group.paused:
             try:
                 await collect(fetch)
@@ -310,8 +321,13 @@ class Receiver:
         fetch.messages_left = min(wanted, group.max_in_flight - in_flight.count)
         fetch.bytes_left = min(request.max_bytes, limits.receive_bytes_max)
         fetch.span = group.max_span
+        owner = self._of_principals.of(request.principal)
+        if owner is not None:
+            room = self._of_principals.room(owner)
+            fetch.messages_left = min(fetch.messages_left, room)
+            fetch.holder = _holder_of(in_flight, request.client_id or "", owner)
         if group.max_in_flight_per_member is not None and request.client_id is not None:
-            fetch.holder = _holder_of(in_flight, request.client_id)
+            fetch.holder = fetch.holder or _holder_of(in_flight, request.client_id)
             room = group.max_in_flight_per_member - fetch.holder.count
             in_flight.has_refused_member |= room < wanted
             fetch.messages_left = min(fetch.messages_left, room)
@@ -410,13 +426,17 @@ def _needed(request: ReceiveRequest) -> int:
     return min(request.min_messages, request.max_messages)
 
 
-def _holder_of(in_flight: InFlight, client_id: str) -> Holder:
+def _holder_of(in_flight: InFlight, client_id: str, owner: HeldByOne | None = None) -> Holder:
     """The count of one client; those that hold nothing are dropped when they are too many."""
     holder = in_flight.holders.get(client_id)
+    if holder is not None and holder.owner is not owner:  # two go by one name
+        client_id = f"{client_id}\0{'' if owner is None else owner.name}"
+        holder = in_flight.holders.get(client_id)
+        holder = holder if holder is not None and holder.owner is owner else None
     if holder is None:
         if len(in_flight.holders) >= HOLDERS_MAX:
             in_flight.holders = {k: v for k, v in in_flight.holders.items() if v.count}
-        holder = in_flight.holders[client_id] = Holder(in_flight)
+        holder = in_flight.holders[client_id] = Holder(in_flight, owner)
     return holder
 
 

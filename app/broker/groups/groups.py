@@ -16,7 +16,7 @@ from app.broker.groups.group_notifier import GroupNotifier
 from app.broker.journal.append_future import AppendFuture
 from app.broker.leasing.consumer_journal import ConsumerJournal
 from app.broker.leasing.epochs import LeaseIds
-from app.broker.leasing.leases import InFlight
+from app.broker.leasing.holders import InFlight
 from app.broker.leasing.subscriptions import LeasedQueue, Subscription
 from app.broker.lifecycle.lifecycle import Lifecycle
 from app.broker.lifecycle.name_room import NameRoom

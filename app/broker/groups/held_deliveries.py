@@ -10,7 +10,8 @@ from typing import Final
 
 from app.broker.context import Context
 from app.broker.groups.groups import Groups
-from app.broker.leasing.leases import Holder, Lease
+from app.broker.leasing.holders import Holder
+from app.broker.leasing.leases import Lease
 from app.broker.leasing.subscriptions import LeasedQueue
 from app.broker.progress.open_deliveries import OpenDelivery, OpenRun
 from app.broker.progress.progress_entries import Key, lease_runs

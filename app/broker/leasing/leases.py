@@ -27,6 +27,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from app.broker.leasing.holders import Holder, InFlight
 from app.broker.leasing.retry_policy import EXPIRED, LOST, Failure
 from app.domain.limits import LEASES_ENDED_PER_LOOK_MAX
 
@@ -39,40 +40,6 @@ _NO_HANDLE: Final = -1
 
 _STALE_EXPIRIES_MAX: Final = 1_024
 """Expiry entries of settled leases that may pile up before they are swept out."""
-
-
-class InFlight:
-    """Number of messages that a group holds, over all its queues. Shared and changed by tables."""
-
-    __slots__ = ("bytes", "count", "has_refused", "has_refused_member", "holders")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.bytes = 0
-        """Of the records that holders have: counted while the group bounds bytes or members."""
-        self.holders: dict[str, Holder] = {}
-        """By client id, for groups with a bound for each member."""
-        self.has_refused_member = False
-        """A client got fewer than it wanted, because it holds as many as one may."""
-        self.has_refused = False
-        """A consumer got fewer than it wanted, because the group holds as many as it may."""
-
-
-class Holder:
-    """What one client of a group holds: messages, and bytes of their records."""
-
-    __slots__ = ("_group", "bytes", "count")
-
-    def __init__(self, group: InFlight) -> None:
-        self._group = group
-        self.count = 0
-        self.bytes = 0
-
-    def take(self, count: int, size: int) -> None:
-        """It holds so many more; less, when they are negative."""
-        self.count += count
-        self.bytes += size
-        self._group.bytes += size
 
 
 class Lease(Struct, gc=False):

@@ -11,7 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from app.broker.journal.append_future import AppendFuture
-from app.broker.leasing.leases import InFlight, Lease, LeaseTable
+from app.broker.leasing.holders import InFlight
+from app.broker.leasing.leases import Lease, LeaseTable
 from app.broker.leasing.ordering import KeyOrder, Turn
 from app.broker.progress.progress_entries import ParkedMessage, offsets_of
 from app.broker.progress.queue_state import QueueState

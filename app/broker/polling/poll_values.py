@@ -69,6 +69,8 @@ class PollRequest(Struct, frozen=True):
     paused: frozenset[QueueName] = frozenset()
     force: bool = False
     """Join although the group leases one of the topics."""
+    principal: str | None = None
+    """Whose key it was asked with, for the quota on leases."""
     replace_subscription: bool = False
     """Read with these filters although the group reads a topic with another one."""
 

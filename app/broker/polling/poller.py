@@ -39,7 +39,7 @@ from app.broker.read.long_polls import Bell, LongPolls, Watch
 from app.broker.read.puller import check_wait
 from app.broker.results import Delivery, ReceiveRequest, SettleResult
 from app.domain.consumers.membership import QueueName, TopicSubscription
-from app.domain.errors import InvalidRequest
+from app.domain.errors import InvalidRequest, TooManyRequests
 from app.domain.handles.receipt import RETRY_QUEUE_ID
 from app.domain.names import retry_topic
 from app.domain.settings import GroupMode
@@ -275,8 +275,13 @@ class Poller:
                     continue
                 subscription = await self._groups.subscribe(group, view)
             count, size = one.quarter
-            request = ReceiveRequest(count, size, client_id=poll.client_id)
-            taken, size = await self._receiver.receive_retries(subscription, group, request)
+            request = ReceiveRequest(
+                count, size, client_id=poll.client_id, principal=poll.request.principal
+            )
+            try:
+                taken, size = await self._receiver.receive_retries(subscription, group, request)
+            except TooManyRequests:  # its principal holds as much as it may
+                return
             poll.retries += taken
             one.took(len(taken), size)
 

@@ -6,6 +6,7 @@ Settling them by the usual calls, from any connection, makes room. Event loop on
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from typing_extensions import override
 
@@ -14,7 +15,10 @@ from app.broker.results import Delivery, ReceiveRequest
 from app.broker.streams.credit import Credit
 from app.broker.streams.stream import SharedParts, Stream, StreamEnd, StreamEnded, StreamRequest
 from app.domain.consumers.consumption import ConsumptionEffect
-from app.domain.errors import ShuttingDown, TopicNotFound
+from app.domain.errors import ShuttingDown, TooManyRequests, TopicNotFound
+
+_ROOM_LOOK_S: Final = 0.5
+"""How often is looked whether another stream of the principal has given room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,7 @@ class GroupStream(Stream):
             wait_s=min(wait_s, limits.wait_seconds_max),
             invisible_ms=request.invisible_ms,
             filter=request.filter,
+            principal=request.principal,
         )
         try:
             result = await shared.receive(
@@ -108,6 +113,9 @@ class GroupStream(Stream):
                 watch=self._watch,
             )
             self._end_wait = None
+        except TooManyRequests:  # its principal holds as much as it may: something must be settled
+            await self._wait_for_room(min(wait_s, _ROOM_LOOK_S))
+            return []
         except (ShuttingDown, TopicNotFound) as error:
             self._check()
             raise StreamEnded(StreamEnd.ERROR, error) from error

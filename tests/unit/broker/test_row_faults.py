@@ -10,7 +10,8 @@ from app.broker.delays.timer_records import as_message
 from app.broker.failures.failed_deliveries import FAULTS_MAX
 from app.broker.health import ConditionCode
 from app.broker.journal.append_future import AppendFuture
-from app.broker.leasing.leases import InFlight, LeaseTable
+from app.broker.leasing.holders import InFlight
+from app.broker.leasing.leases import LeaseTable
 from app.broker.message_copies import retry_copy
 from app.broker.row_faults import RowFaults
 from app.broker.schedules import schedules

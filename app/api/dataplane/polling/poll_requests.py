@@ -70,7 +70,13 @@ def wait_asked(asked: PollBody, query: Query, limits: Limits) -> float:
     return asked_s
 
 
-def request_of(asked: PollBody, query: Query, wait_s: float, limits: Limits) -> PollRequest:
+def request_of(
+    asked: PollBody,
+    query: Query,
+    wait_s: float,
+    limits: Limits,
+    principal: str | None = None,
+) -> PollRequest:
     """The request. Raises `InvalidRequest` with the field that is wrong."""
     count = len(asked.hand_backs) + (0 if asked.settles is None else _count(asked.settles))
     if count > limits.batch_messages_max:
@@ -100,6 +106,7 @@ def request_of(asked: PollBody, query: Query, wait_s: float, limits: Limits) -> 
         paused=frozenset(names.queue(each) for each in asked.paused),
         force=query.flag("force"),
         replace_subscription=query.flag("replace_subscription"),
+        principal=principal,
     )
 
 

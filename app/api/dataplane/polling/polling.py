@@ -65,7 +65,7 @@ class Polling:
         asked = poll_decoder.decode(body)
         wait_s = wait_asked(asked, query, limits)
         wait_s, headers = wait_of(exchange, wait_s, limits.wait_seconds_max)
-        request = request_of(asked, query, wait_s, limits)
+        request = request_of(asked, query, wait_s, limits, exchange.caller.name)
         self._check_caller(exchange, group, asked.client_id, request)
         result: PollResult | None = None
         try:

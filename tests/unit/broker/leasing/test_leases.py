@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from app.broker.leasing.epochs import LeaseIds
-from app.broker.leasing.leases import REMEMBERED_ACKS_MAX, InFlight, Lease, LeaseTable
+from app.broker.leasing.holders import InFlight
+from app.broker.leasing.leases import REMEMBERED_ACKS_MAX, Lease, LeaseTable
 from app.broker.leasing.retry_policy import Failure
 from app.broker.leasing.subscriptions import LeasedQueue
 from app.broker.progress.consumer_state import ConsumerState

@@ -2,7 +2,8 @@
 
 import pytest
 
-from app.broker.leasing.leases import InFlight, Lease
+from app.broker.leasing.holders import InFlight
+from app.broker.leasing.leases import Lease
 from app.broker.leasing.receipt_cache import ReceiptCache
 from app.broker.leasing.subscriptions import LeasedQueue
 from app.broker.progress.queue_state import QueueState

@@ -30,7 +30,7 @@ QUEUES = 4
 EXPECTED = Counter(str(number) for number in range(MESSAGES))
 SENDS_OF_A_BATCH = 80
 """The copier's batches have 1,600 messages and its requests 20."""
-DEADLINE_S = 180
+DEADLINE_S = 300
 COPIER = "spark_connector.tests.support.copier"
 ROOT = Path(__file__).resolve().parents[2]
 

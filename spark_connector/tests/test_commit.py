@@ -16,7 +16,7 @@ from spark_connector.tests.support.stored import values_at
 
 pytestmark = pytest.mark.spark
 
-DEADLINE_S = 180
+DEADLINE_S = 300
 MESSAGES = 300
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
-DEADLINE_S = 180
+DEADLINE_S = 300
 MESSAGES = 900
 QUEUES = 6
 

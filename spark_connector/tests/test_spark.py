@@ -14,10 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_connector.tests.support.fake_node import FakeNode
 from spark_connector.tests.support.real_node import RealNode
+from tests.support.nodes.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 
-DEADLINE_S = 120
+DEADLINE_S = 300
 QUEUES = 3
 
 
@@ -136,8 +137,9 @@ def test_a_running_query_picks_up_messages_and_queues(
             if queue == QUEUES:
                 real.add_topic(orders, QUEUES + 1)
             real.send(orders, queue, *bodies(f"{queue}-", 5))
-            query.processAllAvailable()
-            assert sum(len(batch) for batch in batches) == 5 * (queue + 1)
+            expected = 5 * (queue + 1)
+            wait_until(lambda: sum(map(len, batches)) >= expected, DEADLINE_S)  # noqa: B023
+            assert sum(map(len, batches)) == expected
     finally:
         query.stop()
 

@@ -14,7 +14,7 @@ from curlew_client.assigned.options import member_options
 from curlew_client.assigned.pulling import FRESH_S, SharedPulls
 from curlew_client.assigned.records import Polled, QueueName
 from curlew_client.assigned.share import Said
-from curlew_client.errors import ConnectionFailed, StaleGeneration
+from curlew_client.errors import ConnectionFailed, InvalidRequest, StaleGeneration
 from typing_extensions import override
 
 from tests.client.assigned.test_assigned_share import ONE, TWO, message, told
@@ -154,3 +154,18 @@ async def test_a_pause_forgets_only_what_was_read_last(pulls: ScriptedPulls) -> 
 def position(said: dict[str, Any], queue: QueueName) -> int:
     (found,) = [each for each in said["positions"] if each["queue_id"] == queue.queue_id]
     return int(found["offset"])
+
+
+async def test_a_node_that_gives_fewer_at_once_is_asked_for_what_it_gives(
+    pulls: ScriptedPulls,
+) -> None:
+    fields = {"parameter": "max_messages", "min": 1, "max": 100}
+    refused = InvalidRequest("too many", code="BAD_REQUEST", status=400, fields=fields)
+    await pulls.offsets(2)
+    pulls.script = [refused, gave(ONE, 3), nothing(*BOTH)]
+    assert await pulls.offsets() == [(0, 3)]
+    assert await pulls.offsets() == []
+    assert [said["max_messages"] for said in pulls.said] == [1_000, 1_000, 100, 100]
+    pulls.script = [refused]
+    with pytest.raises(InvalidRequest):  # the program has asked for more itself
+        await pulls.offsets(101)

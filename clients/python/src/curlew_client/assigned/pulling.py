@@ -28,6 +28,7 @@ from curlew_client.consuming.calls import LOG
 from curlew_client.consuming.decisions import Decision
 from curlew_client.errors import (
     CurlewError,
+    InvalidRequest,
     NotFound,
     OffsetExpired,
     OffsetOutOfRange,
@@ -68,6 +69,8 @@ class SharedPulls:
         self._turn = asyncio.Lock()
         self._ahead: deque[list[Polled]] = deque()
         """What was read and given to nobody, each piece of one queue."""
+        self._most = AHEAD
+        """What is asked for at least; less, where the node gives no more at once."""
         self._heard_s = 0.0
         """When the last poll was answered, by the monotonic clock."""
         self._beat = asyncio.get_running_loop().create_task(self._beat_on())
@@ -92,7 +95,7 @@ class SharedPulls:
             found = self._given_of(count, paused)
             if not found:
                 self._forget_paused()
-                more, retries = await self._poll(max(count, AHEAD), wait_s, paused)
+                more, retries = await self._poll_ahead(count, wait_s, paused)
                 self._ahead.extend(more)
                 found = self._given_of(count, paused)
             return found, retries
@@ -122,6 +125,19 @@ class SharedPulls:
     def _forget_paused(self) -> None:
         """Read again what is left of paused queues, when they are read again: no pause adds up."""
         self._ahead = deque(some for some in self._ahead if not some[0].owner.forget(some))
+
+    async def _poll_ahead(
+        self, count: int, wait_s: float, paused: Collection[QueueName]
+    ) -> tuple[list[list[Polled]], list[dict[str, Any]]]:
+        try:
+            return await self._poll(max(count, self._most), wait_s, paused)
+        except InvalidRequest as error:  # of which nothing was done
+            is_known = error.fields.get("parameter") == "max_messages"
+            most = int(error.fields.get("max") or 0) if is_known else 0
+            if not count <= most < self._most:
+                raise
+            self._most = most
+        return await self._poll(most, wait_s, paused)
 
     async def _poll(
         self, count: int, wait_s: float, paused: Collection[QueueName]

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from app.broker import Broker
-from app.cluster import Beat, Claim, Metadata
+from app.cluster import Beat, Claim, Event, Metadata
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError, NotLeader
 from app.runtime.service import Service
@@ -73,7 +73,8 @@ class Pulse:
             if renews:
                 self._renewed_s = now_s
             self._compare_clocks(found, before_ms)
-            self._look_at_shard(found)
+            if self._look_at_shard(found):
+                await self._tell_of_fence(found)
             is_current = self._metadata.principals.is_current(found.policy_version)
             if not is_current or self._broker.health.policy_problem is not None:
                 await self._follow_keys()
@@ -147,15 +148,15 @@ class Pulse:
             f" {known}"
         )
 
-    def _look_at_shard(self, found: Beat) -> None:
-        """Take no more writes when another start leads the shard, or the shard was released. A
-        database that knows less than this node says nothing of that."""
+    def _look_at_shard(self, found: Beat) -> bool:
+        """Take no more writes when another start leads the shard, or the shard was released; True:
+        from now on. A database that knows less than this node says nothing of that."""
         ours = self._metadata.grant_id
         if ours is None or found.grant_id == ours or self._broker.health.other_leader is not None:
-            return
+            return False
         is_older = found.grant_id is not None and found.epoch < self._broker.epochs.current
         if is_older or found.version < self._metadata.snapshot.version:
-            return
+            return False
         shard = self._metadata.shard
         reason = f"another node leads shard {shard!r}"
         if found.grant_id is None:
@@ -163,6 +164,18 @@ class Pulse:
         _LOG.error("%s: this node takes no writes any more", reason)
         self._broker.health.other_leader = reason
         self._store.fence(reason, self._refusal)
+        return True
+
+    async def _tell_of_fence(self, found: Beat) -> None:
+        node_id, epoch = self._claim.node_id, self._broker.epochs.current
+        said = str(self._broker.health.other_leader)
+        if found.grant_id is not None:
+            said += f" in epoch {found.epoch}"
+        try:
+            event = Event("node_fenced", self._metadata.shard, node_id, epoch, said)
+            await self._metadata.events.note(event)
+        except CurlewError as error:
+            _LOG.warning("no event of it: %s", error.detail)
 
     def _refusal(self) -> CurlewError:
         view = self._metadata.snapshot.shards.get(self._metadata.shard)

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from app.broker import ports as broker_ports
 from app.broker.ports import Group, Topic
-from app.cluster import AuditTrail
+from app.cluster import AuditTrail, ClusterEvents
 from app.domain.access.accounts import Account, PrincipalSettings, StoredPolicy
 from app.domain.access.keyring import Keyring
 from app.domain.access.keys import NewKey
@@ -227,6 +227,9 @@ class Metadata(broker_ports.Metadata, Protocol):
 
     @property
     def audit(self) -> AuditTrail: ...
+
+    @property
+    def events(self) -> ClusterEvents: ...
 
     @property
     def principals(self) -> Principals: ...

@@ -13,6 +13,7 @@ from app.cluster.metadata.database.failures import DatabaseFull
 from app.cluster.metadata.listing import Page
 from app.cluster.metadata.metadata import Metadata
 from app.cluster.metadata.nodes.beats import Beat
+from app.cluster.metadata.nodes.cluster_events import ClusterEvent, ClusterEvents, Event
 from app.cluster.metadata.nodes.shards import Claim, ForeignStore
 from app.cluster.metadata.schema.migration import Migrated, migrate
 from app.cluster.metadata.snapshot import (
@@ -31,9 +32,12 @@ __all__ = [
     "Beat",
     "Claim",
     "ClusterConfig",
+    "ClusterEvent",
+    "ClusterEvents",
     "ClusterSnapshot",
     "CommittedOffset",
     "DatabaseFull",
+    "Event",
     "Finding",
     "ForeignStore",
     "GroupView",

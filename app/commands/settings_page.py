@@ -178,6 +178,7 @@ _FIXED: Final = {
     "namespaces_max": "Namespaces of the cluster.",
     "relay_connections_max": "Requests that one node carries to another one at a time.",
     "shards_max": "Shards of the cluster: stores that its nodes have.",
+    "events_kept_max": "Events of nodes and shards. The oldest are forgotten.",
     "nodes_kept_max": "Nodes that ever registered. Those not seen for longest are forgotten.",
     "max_poll_interval_ms_min": "The shortest time within which a member promises to poll again.",
     "max_poll_interval_ms_max": "The longest one.",

@@ -175,6 +175,9 @@ RELAY_CONNECTIONS_MAX = 1_024
 SHARDS_MAX = 256
 """Shards of a cluster."""
 
+EVENTS_KEPT_MAX = 1_000
+"""Events of nodes and shards; of more, the oldest go."""
+
 NODES_KEPT_MAX = 256
 """Rows of nodes that registered once; of more, those that were not seen for longest go."""
 
@@ -183,6 +186,7 @@ FIXED_LIMITS: Final[Mapping[str, int]] = {
     "client_id_chars_max": CLIENT_ID_CHARS_MAX,
     "name_chars_max": NAME_CHARS_MAX,
     "namespace_chars_max": NAMESPACE_CHARS_MAX,
+    "events_kept_max": EVENTS_KEPT_MAX,
     "namespaces_max": NAMESPACES_MAX,
     "nodes_kept_max": NODES_KEPT_MAX,
     "relay_connections_max": RELAY_CONNECTIONS_MAX,

@@ -27,6 +27,7 @@ from app.cluster.metadata.database.failures import DatabaseFull
 from app.cluster.metadata.listing import Page, Wanted, page_of
 from app.cluster.metadata.nodes import beats, nodes, shards, shared_secrets, stored_settings
 from app.cluster.metadata.nodes.beats import Beat
+from app.cluster.metadata.nodes.cluster_events import ClusterEvents
 from app.cluster.metadata.nodes.shards import Claim
 from app.cluster.metadata.schema.schema import check_file, check_schema
 from app.cluster.metadata.snapshot import (
@@ -94,6 +95,7 @@ class Metadata:
         self.principals = Principals(access, limits)
         self.policies = Policies(access, limits, self.principals.refresh)
         self.audit = AuditTrail(database, clock)
+        self.events = ClusterEvents(database)
         self.principals.audit = self.schedules.audit = self.audit
         self._database = database
         self._clock = clock

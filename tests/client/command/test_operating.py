@@ -128,6 +128,8 @@ def test_nodes_clients_and_settings(curlew: Run) -> None:
         [shard] = shown(curlew, *words)["shards"]
         assert shard["answers"]
     assert "LEADER" in curlew("cluster").out
+    assert "shard_led" in curlew("cluster", "events").out
+    assert len(shown(curlew, "cluster", "events", "--limit", "2")) == 2
     curlew("topic", "create", "routed", "--queues", "2")
     assert [each["queue_id"] for each in shown(curlew, "topic", "route", "routed")["queues"]] == [
         0,

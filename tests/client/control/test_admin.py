@@ -146,7 +146,7 @@ READ: Final = [
     *("list_topics", "list_groups", "list_namespaces", "list_nodes", "list_operations"),
     *("list_policies", "list_principals", "list_roles", "list_schedules", "list_transactions"),
     *("list_error_codes", "get_audit", "get_config", "get_limits", "get_readiness", "get_whoami"),
-    *("get_cluster", "get_stats"),
+    *("get_cluster", "get_cluster_events", "get_stats"),
     "search_traces",
 ]
 

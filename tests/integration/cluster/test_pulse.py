@@ -110,6 +110,17 @@ async def test_a_node_whose_shard_was_taken_stores_nothing_more(tmp_path: Path, 
         ready = await first.client.get("/readyz")
         assert ready.status_code == 503
         assert "NOT_LEADER" in ready.text
+        events = (await copy.client.get("/v1/cluster/events?page_size=1")).json()
+        (fenced,) = events["events"]
+        assert (fenced["kind"], fenced["shard"]) == ("node_fenced", "a")
+        assert fenced["epoch"] == first.node.broker.epochs.current
+        token = events["next_page_token"]
+        earlier = await first.client.get(f"/v1/cluster/events?page_token={token}")
+        assert earlier.json()["next_page_token"] is None
+        assert [each["kind"] for each in earlier.json()["events"]] == [
+            *("shard_led", "node_registered", "shard_claimed"),
+            *("shard_led", "node_registered", "shard_made"),
+        ]
         read = await first.client.get("/v1/topics/orders/queues/0/messages?offset=0")
         assert len(read.json()["messages"]) == 1
         assert (await copy.client.post(SEND, content=b"y")).status_code == 201

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 import psycopg
 import pytest
 
-from app.cluster import Claim, ClusterConfig, ForeignStore, Metadata, NodeView
+from app.cluster import Claim, ClusterConfig, Event, ForeignStore, Metadata, NodeView
 from app.domain.identity import Deletion, Kind
 from app.domain.positions import TimestampMs
 from app.domain.settings import TopicSettings
@@ -288,3 +288,41 @@ class TestCopies:
         await self.lead(original, "here:/data", b"1")
         await original.leave_shard(b"1")
         await self.lead(moved, "there:/data", b"2")
+
+
+async def kinds(metadata: Metadata) -> list[tuple[str, str]]:
+    """Of all events, the oldest first."""
+    found = await metadata.events.page(None, 100)
+    assert [each.seq for each in found] == [*range(len(found), 0, -1)]
+    return [(each.kind, each.shard) for each in reversed(found)]
+
+
+async def test_what_happens_to_shards_is_kept_with_the_change(
+    cluster: list[Metadata], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = cluster[:2]
+    of_a_start = ["shard_made", "node_registered", "shard_led"]
+    assert await kinds(first) == [(kind, name) for name in STORES for kind in of_a_start]
+    await first.lead_shard(STORES["a"] * 4, 1)  # nothing new
+    await first.leave_shard(b"another start")
+    store = STORES["a"]
+    with pytest.raises(ForeignStore):  # what is rolled back did not happen
+        await first.claim_shard(Claim(store, "other", "node-a", "a:1", "", b"x"))
+    assert len(await kinds(first)) == 9
+    await first.leave_shard(store * 4)
+    await start(first, "a", 2)
+    await second.release_shard("c")
+    await second.events.note(Event("node_fenced", "c", "node-c", 1, "shard 'c' was released"))
+    newest = (await second.events.page(None, 6))[::-1]
+    assert [(each.kind, each.shard, each.node_id, each.epoch) for each in newest] == [
+        ("shard_left", "a", "node-a", 1),
+        ("shard_claimed", "a", "node-a", 1),
+        ("node_registered", "a", "node-a", None),
+        ("shard_led", "a", "node-a", 2),
+        ("shard_released", "c", "node-c", 1),
+        ("node_fenced", "c", "node-c", 1),
+    ]
+    assert [each.seq for each in await first.events.page(newest[0].seq, 2)] == [9, 8]
+    monkeypatch.setattr("app.cluster.metadata.nodes.cluster_events.EVENTS_KEPT_MAX", 5)
+    await second.events.note(Event("node_fenced", "c", "node-c", 1))
+    assert [each.seq for each in await first.events.page(None, 100)] == [16, 15, 14, 13, 12]

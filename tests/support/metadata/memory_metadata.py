@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from app.cluster import ClusterSnapshot, GroupView, NodeView, Page, TopicView
+from app.cluster import ClusterEvent, ClusterSnapshot, GroupView, NodeView, Page, TopicView
 from app.cluster.metadata.listing import Wanted, page_of
 from app.cluster.metadata.snapshot import NamespaceView
 from app.domain.access.caller import OPEN, Caller
@@ -33,6 +33,13 @@ from app.domain.schedules import (
 from app.domain.settings import GroupSettings, TopicSettings, check_write_queues
 
 
+class _NoEvents:
+    """Nothing happens to nodes and shards in memory."""
+
+    async def page(self, *_: object) -> list[ClusterEvent]:
+        return []
+
+
 class MemoryMetadata:
     """Tests read `offsets` and `commits`, and set `is_down`."""
 
@@ -51,6 +58,7 @@ class MemoryMetadata:
         self.principals: Any = None
         self.policies: Any = None
         self.audit: Any = SimpleNamespace(unnamed_count=0)
+        self.events = _NoEvents()
         self.pending: list[Deletion] = []
         """Deletions that were not carried out."""
 

@@ -1,12 +1,12 @@
 """Where things are: the shards of a topic's queues, and the nodes and shards of the cluster."""
 
 from hashlib import blake2b
-from typing import Final
+from typing import Annotated, Final
 
-from fastapi import Request, Response
+from fastapi import Query, Request, Response
 from pydantic import Field
 
-from app.api.control.dependencies import Services, WithServices
+from app.api.control.dependencies import Services, WithPageSize, WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import AnswerModel, NodeDocument
 from app.api.http.entity_tags import is_known
@@ -15,9 +15,12 @@ from app.api.operations.answers import ETAG_HEADER
 from app.api.operations.operation import Action, Answer
 from app.api.ports import Shard
 from app.broker.topic_lookup import find_topic
+from app.cluster import ClusterEvent
+from app.domain.errors import IllegalPage
 
 router = OperationRouter("cluster")
 
+_SEQ_DIGITS_MAX: Final = 18
 VALID_MS: Final = 30_000
 """How long a client may keep a route without asking whether it is still this one."""
 
@@ -64,6 +67,41 @@ class ClusterDocument(AnswerModel):
     metadata_version: int = Field(description="What the node that was asked knows")
     nodes: list[NodeDocument] = Field(description="All nodes that ever registered")
     shards: list[ShardDocument] = Field(description="All shards, by name")
+
+
+class ClusterEventDocument(AnswerModel):
+    """What happened to a node or a shard."""
+
+    seq: int = Field(description="It rises by one with each event", examples=[17])
+    at_ms: int = Field(description="When, by the database's clock, in epoch milliseconds")
+    kind: str = Field(
+        description="`node_registered`; `shard_made`, `shard_claimed` (a start has it), `shard_led`"
+        " (and leads it in this epoch), `shard_left` (that start ended in order), `shard_released`;"
+        " `node_fenced` (it heard that another leads its shard, and takes no writes)"
+    )
+    shard: str | None = Field(description="Which shard; null: none")
+    node_id: str | None = Field(description="Which node; null: none")
+    epoch: int | None = Field(description="In which the shard was led then; null: in none")
+    detail: str = Field(description="More of it, in words; may be empty")
+
+    @classmethod
+    def of(cls, event: ClusterEvent) -> "ClusterEventDocument":
+        return cls(
+            seq=event.seq,
+            at_ms=event.at_ms,
+            kind=event.kind,
+            shard=event.shard or None,
+            node_id=event.node_id or None,
+            epoch=event.epoch,
+            detail=event.detail,
+        )
+
+
+class ClusterEventsDocument(AnswerModel):
+    """What happened to nodes and shards. Of each cluster the newest are kept."""
+
+    events: list[ClusterEventDocument] = Field(description="The newest first")
+    next_page_token: str | None = Field(description="Of the next page; null: this is the last")
 
 
 @router.serve(
@@ -142,6 +180,31 @@ async def get_cluster(services: WithServices) -> ClusterDocument:
         nodes=[NodeDocument.of(node) for node in await metadata.list_nodes()],
         shards=shards,
     )
+
+
+@router.serve(
+    "GET /v1/cluster/events",
+    "What happened to the nodes and shards",
+    needs={"cluster": Action.GET},
+)
+async def get_cluster_events(
+    services: WithServices,
+    page_size: WithPageSize,
+    page_token: Annotated[str | None, Query(description="Of the page before")] = None,
+) -> ClusterEventsDocument:
+    """Starts, ends, who led which shard in which epoch, and nodes that heard that another leads
+    their shard. `events_kept_max` of `GET /v1/limits` are kept. Any node answers it."""
+    before = None if page_token is None else _seq_in(page_token)
+    found = await services.metadata.events.page(before, page_size + 1)
+    shown = [ClusterEventDocument.of(each) for each in found[:page_size]]
+    more = str(shown[-1].seq) if len(found) > page_size else None
+    return ClusterEventsDocument(events=shown, next_page_token=more)
+
+
+def _seq_in(token: str) -> int:
+    if not (token.isascii() and token.isdigit() and len(token) <= _SEQ_DIGITS_MAX):
+        raise IllegalPage("the page token was not issued by this service")
+    return int(token)
 
 
 def _answers(services: Services, shard: str) -> bool:

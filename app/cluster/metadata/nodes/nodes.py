@@ -5,8 +5,10 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.cluster.metadata.database.upserts import upsert
+from app.cluster.metadata.nodes.cluster_events import Event, note
 from app.cluster.metadata.schema.tables import nodes
 from app.cluster.metadata.snapshot import NodeView
+from app.cluster.metadata.tables import versions
 from app.domain.limits import NODES_KEPT_MAX
 
 
@@ -27,6 +29,9 @@ async def register(connection: AsyncConnection, node: NodeView) -> None:
         "zone": node.zone,
         "version": node.version,
     }
+    await versions.lock(connection)
+    said = f"{node.advertise_url or node.address}, version {node.version or 'unknown'}"
+    await note(connection, Event("node_registered", node.shard, node.node_id, detail=said))
     insertion = upsert(connection, nodes).values(node_id=node.node_id, **entry)
     await connection.execute(
         insertion.on_conflict_do_update(index_elements=["node_id"], set_=entry)

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.cluster.metadata.database.upserts import upsert
 from app.cluster.metadata.nodes.beats import LEASE_MS, clock_ms
+from app.cluster.metadata.nodes.cluster_events import Event, note
 from app.cluster.metadata.schema.tables import nodes, shards, tombstones, topic_queues
 from app.cluster.metadata.snapshot import ShardView
 from app.cluster.metadata.tables import versions
@@ -75,11 +76,14 @@ async def claim(
         "grant_id": asked.grant_id,
     }
     entry["lease_until_ms"] = 0 if is_alone else clock_ms() + LEASE_MS
+    said = asked.place or asked.address
     if mine is not None:
+        await note(connection, Event("shard_claimed", name, asked.node_id, mine.epoch, said))
         await connection.execute(update(shards).where(shards.c.name == name).values(entry))
     else:
         values = {**entry, "name": name, "shard_id": asked.shard_id, "created_ms": now_ms}
         await connection.execute(insert(shards).values(epoch=0, **values))
+        await note(connection, Event("shard_made", name, asked.node_id, detail=said))
         for table in (topic_queues, tombstones):
             await connection.execute(
                 update(table).where(table.c.shard == UNCLAIMED).values(shard=name)
@@ -143,9 +147,15 @@ async def _refuse_copy(connection: AsyncConnection, mine: Row[Any]) -> None:
 
 async def leave(connection: AsyncConnection, name: str, grant_id: bytes) -> None:
     """The start that leads the shard ends: the store may be started from anywhere."""
+    await versions.lock(connection)
     row = shards.c
-    ours = update(shards).where(row.name == name, row.grant_id == grant_id)
-    await connection.execute(ours.values(place="", lease_until_ms=0))
+    is_ours = row.name == name, row.grant_id == grant_id
+    found = (await connection.execute(select(row.leader, row.epoch).where(*is_ours))).one_or_none()
+    if found is None:
+        return
+    values = {"place": "", "lease_until_ms": 0}
+    await connection.execute(update(shards).where(*is_ours).values(values))
+    await note(connection, Event("shard_left", name, found.leader or "", found.epoch))
 
 
 async def find(connection: AsyncConnection, shard_id: bytes) -> str | None:
@@ -163,8 +173,11 @@ async def lead(
     it is not raised."""
     version = await versions.lock(connection)
     row = shards.c
-    statement = update(shards).where(row.name == name, row.grant_id == grant_id)
-    await connection.execute(statement.values(epoch=epoch))
+    is_ours = row.name == name, row.grant_id == grant_id
+    found = (await connection.execute(select(row.leader, row.epoch).where(*is_ours))).one_or_none()
+    if found is not None and found.epoch != epoch:
+        await connection.execute(update(shards).where(*is_ours).values(epoch=epoch))
+        await note(connection, Event("shard_led", name, found.leader or "", epoch))
     if connection.dialect.name != "postgresql":
         return version, version
     await versions.raise_to(connection, version + 1)
@@ -191,8 +204,7 @@ async def release(connection: AsyncConnection, name: str | None) -> tuple[str, b
     choose from, or others only.
     """
     version = await versions.lock(connection)
-    query = select(shards.c.name, shards.c.shard_id).order_by(shards.c.name)
-    rows = (await connection.execute(query)).all()
+    rows = (await connection.execute(select(shards).order_by(shards.c.name))).all()
     found = [row for row in rows if name in (None, row.name)]
     if len(found) > 1:
         raise ForeignStore(
@@ -214,6 +226,8 @@ async def release(connection: AsyncConnection, name: str | None) -> tuple[str, b
         update(topic_queues).where(topic_queues.c.shard == gone.name).values(shard=UNCLAIMED)
     )
     await _give_deletions(connection, gone.name)
+    said = f"store {bytes(gone.shard_id).hex()}"
+    await note(connection, Event("shard_released", gone.name, gone.leader or "", gone.epoch, said))
     if connection.dialect.name == "postgresql":
         await versions.raise_to(connection, version + 1)
     return gone.name, bytes(gone.shard_id)

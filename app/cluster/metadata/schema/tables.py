@@ -285,6 +285,19 @@ shards = Table(
     comment="each is one log; who leads it takes what is for its queues",
 )
 
+cluster_events = Table(
+    "cluster_events",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("at_ms", BigInteger, nullable=False, comment="by the database's clock"),
+    Column("kind", Text, nullable=False),
+    Column("shard", Text, nullable=False, comment="empty: of none"),
+    Column("node_id", Text, nullable=False, comment="empty: of none"),
+    Column("epoch", BigInteger, nullable=True),
+    Column("detail", Text, nullable=False),
+    comment="what happened to nodes and shards; the newest are kept",
+)
+
 namespaces = Table(
     "namespaces",
     metadata,

@@ -54,6 +54,20 @@ def test_a_lone_node_leads_every_queue(http: httpx.Client) -> None:
     ] * 2
 
 
+def test_events_of_a_lone_node_are_its_start(http: httpx.Client) -> None:
+    found = http.get("/v1/cluster/events").json()
+    assert [each["kind"] for each in found["events"]] == [
+        *("shard_led", "node_registered", "shard_made"),
+    ]
+    assert found["next_page_token"] is None
+    first = found["events"][-1]
+    assert abs(first["at_ms"] - http.get("/v1/nodes").json()["nodes"][0]["started_ms"]) < 600_000
+    (event,) = http.get("/v1/cluster/events?page_size=1").json()["events"]
+    assert event["seq"] == found["events"][0]["seq"]
+    refused = http.get("/v1/cluster/events?page_token=x")
+    assert (refused.status_code, refused.json()["code"]) == (400, "ILLEGAL_PAGE")
+
+
 def test_a_large_body_without_a_length_is_refused(http: httpx.Client) -> None:
     answer = http.put("/v1/topics/large", content=iter([b" " * 600_000] * 2))
     assert (answer.status_code, answer.json()["code"]) == (413, "PAYLOAD_TOO_LARGE")

@@ -162,6 +162,18 @@ class Cluster(TypedDict):
     shards: list[Shard]
 
 
+class ClusterEvent(TypedDict):
+    """What happened to a node or a shard."""
+
+    seq: int
+    at_ms: int
+    kind: str
+    shard: str | None
+    node_id: str | None
+    epoch: int | None
+    detail: str
+
+
 class RouteQueue(TypedDict):
     """Where a queue is."""
 

@@ -4,6 +4,7 @@ from curlew_client.aio.admin.asking import AsyncAsking
 from curlew_client.documents.service import (
     Cancel,
     Cluster,
+    ClusterEvent,
     Config,
     ConfigChange,
     ErrorCodeList,
@@ -44,6 +45,10 @@ class AsyncService(AsyncAsking):
     async def get_cluster(self) -> Cluster:
         """The nodes and shards of the cluster, as the node that is asked knows them."""
         return await self._ask(Cluster, "GET", "/v1/cluster")
+
+    async def get_cluster_events(self) -> list[ClusterEvent]:
+        """What happened to the nodes and shards, the newest first."""
+        return await self._all(ClusterEvent, "/v1/cluster/events", "events")
 
     async def get_stats(
         self, *, range: str | None = None, step: str | None = None

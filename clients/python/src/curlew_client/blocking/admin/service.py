@@ -5,6 +5,7 @@ from curlew_client.blocking.admin.asking import Asking
 from curlew_client.documents.service import (
     Cancel,
     Cluster,
+    ClusterEvent,
     Config,
     ConfigChange,
     ErrorCodeList,
@@ -45,6 +46,10 @@ class Service(Asking):
     def get_cluster(self) -> Cluster:
         """The nodes and shards of the cluster, as the node that is asked knows them."""
         return self._ask(Cluster, "GET", "/v1/cluster")
+
+    def get_cluster_events(self) -> list[ClusterEvent]:
+        """What happened to the nodes and shards, the newest first."""
+        return self._all(ClusterEvent, "/v1/cluster/events", "events")
 
     def get_stats(self, *, range: str | None = None, step: str | None = None) -> NodeStatistics:
         """What went through the node that is asked, in all its topics."""

@@ -1,5 +1,6 @@
 """`curlew node …`, `curlew cluster`, `curlew clients …` and `curlew config …`: what runs."""
 
+from itertools import islice
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -88,6 +89,34 @@ def cluster_(*, where: Where = Where()) -> int:
         ],
     )
     return Exit.DONE if is_whole else Exit.REFUSED
+
+
+@cluster.command
+def events(
+    *,
+    limit: Annotated[int, Parameter(help="How many; the newest.")] = 50,
+    where: Where = Where(),
+) -> None:
+    """What happened to nodes and shards, the newest first: starts, ends, leaders, fences."""
+    found = list(islice(Service(where).pages("/v1/cluster/events", "events"), max(0, limit)))
+    if where.json:
+        print_json(found)
+        return
+    print_table(
+        ("when", "event", "shard", "node", "epoch", "more"),
+        [
+            (
+                time_text(each["at_ms"]),
+                each["kind"],
+                each["shard"] or "",
+                each["node_id"] or "",
+                "" if each["epoch"] is None else each["epoch"],
+                each["detail"],
+            )
+            for each in found
+        ],
+        empty="nothing has happened",
+    )
 
 
 @clients.command(name="show")

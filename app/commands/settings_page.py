@@ -112,7 +112,7 @@ _LIMITS: Final = {
     "linger_ms_max": "Time in which a refused client is still read from, before the close.",
     "page_size_max": "Entries of a page of a list.",
     "stored_ratio_max": "Size of a body to that of its packed form, up to which it is kept packed.",
-    "topics_per_look_max": "Topics of one `GET /v1/topics:positions`.",
+    "topics_per_look_max": "Topics of one `GET /v1/topics:positions` or `/v1/route`.",
     "producers_max": "Producers that number their messages, and their plans and sealed epochs.",
     "producer_sequences_max": "Sequences of these producers, one for each queue.",
     "producer_idle_ms_min": "How long a producer is idle before it is forgotten for want of room.",

@@ -3,7 +3,7 @@
 All `async`, so that nothing hops to a thread. The data plane has no dependency injection.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Final, Protocol, TypeVar
 
@@ -26,13 +26,13 @@ from app.api.http.request_context import (
     RequestContext,
     batch_too_large,
 )
-from app.api.naming.request_namespace import check_known
+from app.api.naming.request_namespace import check_known, stored
 from app.api.ports import Configuration, Metadata
 from app.api.relay.relay import Relay
 from app.api.telemetry.metrics import ConnectionCounts
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
-from app.domain.access.actions import Kind
+from app.domain.access.actions import Action, Kind
 from app.domain.access.standing import Standing
 from app.domain.limits import (
     DEFAULT_PAGE_SIZE,
@@ -120,6 +120,18 @@ async def authorize(request: Request) -> None:
     intent = _intent_of(request)
     if intent is not None and not intent.has_body:
         await intent.write(None)
+
+
+TopicNames = Annotated[str, Query(description="topic names, parted by commas")]
+
+
+def named_topics(access: WithAccess, topics: str) -> tuple[Sequence[str], Sequence[str]]:
+    """The topics that the caller may know of, and the others, which are missing to it."""
+    names = [stored("topic", name) for name in topics.split(",") if name]
+    seen = access.visible(Action.GET, Kind.TOPIC, names)
+    access.require_each(Action.GET, Kind.TOPIC, seen)
+    known = set(seen)
+    return seen, [name for name in dict.fromkeys(names) if name not in known]
 
 
 async def _page_size(

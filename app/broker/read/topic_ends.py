@@ -21,6 +21,7 @@ from app.broker.read.start_offsets import start_offsets
 from app.broker.results import QueuePosition, QueueRange
 from app.broker.topic_lookup import find_topic
 from app.domain.errors import InvalidRequest
+from app.domain.limits import Limits
 from app.domain.names import check_topic
 from app.domain.settings import StartPosition
 
@@ -58,6 +59,19 @@ class TopicStates(NamedTuple):
     state: str
     topics: list[TopicState]
     missing: list[str]
+
+
+def check_count(names: Sequence[str], limits: Limits) -> None:
+    """Raise `InvalidRequest` for too many or none, and `IllegalTopic` for what is no name."""
+    limit = limits.topics_per_look_max
+    if not 1 <= len(names) <= limit:
+        raise InvalidRequest(
+            f"{len(names)} topics are asked for; from 1 to {limit} can be",
+            hint="name them in one parameter, parted by commas",
+            fields={"limit": limit},
+        )
+    for name in names:
+        check_topic(name)
 
 
 class TopicEnds:
@@ -100,7 +114,8 @@ class TopicEnds:
         `StoreFailed` when it cannot be brought there. Raises also `IllegalTopic`, `IllegalWait` or
         `InvalidRequest`.
         """
-        self._check(names, wait_s)
+        check_count(names, self._limits)
+        check_wait(wait_s, self._limits)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
         # who waits must have looked in the turn in which it parks, or it would miss an arrival
@@ -120,18 +135,6 @@ class TopicEnds:
         status = self._store.status()
         if status.flushed_end < status.written_end:
             await flush_store(self._store)
-
-    def _check(self, names: Sequence[str], wait_s: float) -> None:
-        limit = self._limits.topics_per_look_max
-        if not 1 <= len(names) <= limit:
-            raise InvalidRequest(
-                f"{len(names)} topics are asked for; from 1 to {limit} can be",
-                hint="name them in one parameter, parted by commas",
-                fields={"limit": limit},
-            )
-        for name in names:
-            check_topic(name)
-        check_wait(wait_s, self._limits)
 
     def _look(self, names: Iterable[str]) -> TopicStates:
         return _states({name: self._topic_state(name) for name in names})

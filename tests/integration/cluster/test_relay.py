@@ -219,6 +219,44 @@ async def test_a_route_says_who_leads_each_queue(nodes: list[ServedNode]) -> Non
     assert [each["leader"] for each in route["queues"]] == [*urls[:2], None]
 
 
+async def test_one_answer_has_the_routes_of_several_topics(nodes: list[ServedNode]) -> None:
+    http = nodes[1].client
+    answer = await http.get("/v1/route?topics=nothing,orders,orders")
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    route = (await http.get("/v1/topics/orders/route")).json()
+    assert found == {
+        "metadata_version": route["metadata_version"],
+        "valid_ms": route["valid_ms"],
+        "routes": [route],
+        "missing": ["nothing"],
+    }
+    known = {"If-None-Match": answer.headers["etag"]}
+    again = await http.get("/v1/route?topics=nothing,orders,orders", headers=known)
+    assert (again.status_code, again.content) == (304, b"")
+    other = await http.get("/v1/route?topics=orders", headers=known)
+    assert (other.status_code, other.json()["missing"]) == (200, [])
+
+
+@pytest.mark.parametrize(
+    ("topics", "code"),
+    [("", "BAD_REQUEST"), (",", "BAD_REQUEST"), ("a b", "ILLEGAL_TOPIC")],
+)
+async def test_routes_of_no_topics_are_refused(
+    nodes: list[ServedNode], topics: str, code: str
+) -> None:
+    refused = await nodes[0].client.get("/v1/route", params={"topics": topics})
+    assert (refused.status_code, refused.json()["code"]) == (400, code)
+
+
+async def test_routes_of_too_many_topics_are_refused(nodes: list[ServedNode]) -> None:
+    http = nodes[0].client
+    most = ",".join(f"t{each}" for each in range(256))
+    assert len((await http.get("/v1/route", params={"topics": most})).json()["missing"]) == 256
+    refused = await http.get("/v1/route", params={"topics": f"{most},orders"})
+    assert (refused.status_code, refused.json()["limit"]) == (400, 256)
+
+
 async def test_the_cluster_shows_nodes_and_shards(nodes: list[ServedNode]) -> None:
     found = (await nodes[1].client.get("/v1/cluster")).json()
     assert found["shard"] == "b"

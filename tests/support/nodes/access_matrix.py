@@ -274,7 +274,7 @@ LISTS: Final = frozenset(
             "list_transactions",
             "list_operations",
         ),
-        *("get_positions", "get_offsets_of_topics", "list_namespaces"),
+        *("get_positions", "get_offsets_of_topics", "get_routes", "list_namespaces"),
     }
 )
 """Answered to everybody, without the rows that one may not know of."""

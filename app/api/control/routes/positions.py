@@ -9,17 +9,15 @@ from fastapi import Query, Request, Response
 
 from app.api.aims import merges
 from app.api.aims.across import Together
-from app.api.control.dependencies import WithAccess, WithServices
+from app.api.control.dependencies import TopicNames, WithAccess, WithServices, named_topics
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import AnswerModel, MergedModel, TopicOffsets
 from app.api.dataplane.client_watch import unless_gone
 from app.api.http.parameters import point_of, wait_s_of
 from app.api.large_documents import answer_of
-from app.api.naming.request_namespace import stored
 from app.api.operations.operation import Action, Answer
 from app.broker.read.topic_ends import QueueState, TopicState, TopicStates
 from app.broker.results import QueuePosition
-from app.domain.access.actions import Kind
 from app.domain.errors import InvalidRequest, TopicNotFound
 
 router = OperationRouter("topics")
@@ -74,9 +72,6 @@ class OffsetsOfTopics(MergedModel):
     missing: list[str]
 
 
-Topics = Annotated[str, Query(description="topic names, parted by commas")]
-
-
 @router.serve(
     "GET /v1/topics:positions",
     "Bounds, sizes and generation of several topics, with waiting",
@@ -86,7 +81,7 @@ Topics = Annotated[str, Query(description="topic names, parted by commas")]
     across=Together(merges.positions, waits=True),
 )
 async def get_positions(
-    topics: Topics,
+    topics: TopicNames,
     services: WithServices,
     access: WithAccess,
     request: Request,
@@ -119,7 +114,7 @@ async def get_positions(
             fields={"parameter": "wait"},
         )
     look = partial(services.broker.topic_ends.look, flushed=durability == "flushed")
-    names, hidden = _names(access, topics)
+    names, hidden = named_topics(access, topics)
     if hidden and not names:
         return await answer_of(TopicStateList.of, TopicStates("", [], []), hidden)
     if not wait_s:
@@ -141,13 +136,13 @@ async def get_positions(
     across=Together(merges.offsets_of_topics),
 )
 async def get_offsets_of_topics(
-    topics: Topics,
+    topics: TopicNames,
     services: WithServices,
     access: WithAccess,
     at: Annotated[str, Query(description="earliest, latest, or epoch milliseconds")],
 ) -> Response:
     """As `get_topic_offsets`, for several topics; those that do not exist are in `missing`."""
-    names, hidden = _names(access, topics)
+    names, hidden = named_topics(access, topics)
     if hidden and not names:
         return await answer_of(OffsetsOfTopics, topics=[], missing=list(hidden))
     found = await services.broker.topic_ends.look(names)
@@ -168,12 +163,3 @@ async def get_offsets_of_topics(
         return OffsetsOfTopics(topics=topics, missing=missing)
 
     return await answer_of(document)
-
-
-def _names(access: WithAccess, topics: str) -> tuple[Sequence[str], Sequence[str]]:
-    """The topics that the caller may know of, and the others, which are missing to it."""
-    names = [stored("topic", name) for name in topics.split(",") if name]
-    seen = access.visible(Action.GET, Kind.TOPIC, names)
-    access.require_each(Action.GET, Kind.TOPIC, seen)
-    known = set(seen)
-    return seen, [name for name in dict.fromkeys(names) if name not in known]

@@ -228,6 +228,7 @@ BODIES: dict[str, object] = {
 QUERIES: dict[str, dict[str, str]] = {
     "pull_messages": {"offset": "0"},
     "get_positions": {"topics": "orders,nothing"},
+    "get_routes": {"topics": "orders,nothing"},
     "get_offsets_of_topics": {"topics": "orders", "at": "earliest"},
     "get_topic_offsets": {"at": "earliest"},
     "get_delivery": {"group": "billing"},

@@ -90,7 +90,7 @@ async def leaks(node: ClosedNode) -> list[str]:
         assert len(answers) > 25, sorted(answers)
         for asked, text in answers.items():
             said = text
-            if asked.startswith(("get_positions", "get_offsets_of_topics")):
+            if asked.startswith(("get_positions", "get_offsets_of_topics", "get_routes")):
                 said = said.replace(f'"missing":["{other}-in"]', "")  # as it was asked
             hit = [each for each in names_of(other) if f'"{each}"' in said or f"'{each}'" in said]
             found += [f"{asked}: {hit} in {said[:600]}"] if hit else []

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from app.api.aims.across import InEach, InOrder, InTurn, Split, Together
+from app.api.aims.across import Closed, InEach, InOrder, InTurn, Split, Together
 from app.api.control.operation_list import OPERATIONS
 from app.api.operations.operation import Operation
 
@@ -14,6 +14,7 @@ ROWS: Mapping[str, type] = {
     "All shards in one answer": Together,
     "Pages through all shards": InOrder,
     "Changed in all shards": InEach,
+    "Closed in all shards": Closed,
     "From one shard at a time": InTurn,
 }
 """How rows begin, by what their operations say as `across`."""

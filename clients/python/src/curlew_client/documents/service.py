@@ -195,6 +195,15 @@ class Route(TypedDict):
     queues: list[RouteQueue]
 
 
+class Routes(TypedDict):
+    """Where the queues of several topics are; topics that do not exist are `missing`."""
+
+    metadata_version: int
+    valid_ms: int
+    routes: list[Route]
+    missing: list[str]
+
+
 class NodeList(TypedDict):
     """All nodes that ever registered."""
 

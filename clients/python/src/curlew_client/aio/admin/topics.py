@@ -3,7 +3,7 @@
 from typing import Unpack
 
 from curlew_client.aio.admin.asking import AsyncAsking
-from curlew_client.documents.service import Route
+from curlew_client.documents.service import Route, Routes
 from curlew_client.documents.stats import TopicStatistics
 from curlew_client.documents.topics import (
     OffsetsOfTopics,
@@ -29,6 +29,10 @@ class AsyncTopics(AsyncAsking):
     async def get_route(self, topic: str) -> Route:
         """Which shard each queue is in, and where it is led."""
         return await self._ask(Route, "GET", f"/v1/topics/{part(topic)}/route")
+
+    async def get_routes(self, *, topics: str) -> Routes:
+        """The same of several topics, named in one text and parted by commas."""
+        return await self._ask(Routes, "GET", "/v1/route", params={"topics": topics})
 
     async def get_topic_offsets(self, topic: str, *, at: str) -> TopicOffsets:
         """Offsets of all queues at a point."""

@@ -4,7 +4,7 @@
 from typing import Unpack
 
 from curlew_client.blocking.admin.asking import Asking
-from curlew_client.documents.service import Route
+from curlew_client.documents.service import Route, Routes
 from curlew_client.documents.stats import TopicStatistics
 from curlew_client.documents.topics import (
     OffsetsOfTopics,
@@ -30,6 +30,10 @@ class Topics(Asking):
     def get_route(self, topic: str) -> Route:
         """Which shard each queue is in, and where it is led."""
         return self._ask(Route, "GET", f"/v1/topics/{part(topic)}/route")
+
+    def get_routes(self, *, topics: str) -> Routes:
+        """The same of several topics, named in one text and parted by commas."""
+        return self._ask(Routes, "GET", "/v1/route", params={"topics": topics})
 
     def get_topic_offsets(self, topic: str, *, at: str) -> TopicOffsets:
         """Offsets of all queues at a point."""

@@ -1,4 +1,4 @@
-"""The nodes that share the metadata, and this node: its health, its disk, its settings."""
+"""The nodes that share the metadata and their shards, and this node: its health, disk, settings."""
 
 import re
 from typing import Final
@@ -11,6 +11,7 @@ family: Final = Family("nodes", label="Nodes", path="nodes", key="n", section="O
 
 _SILENT_MS: Final = 60_000
 """A node writes a sign of life every 10 seconds."""
+_EVENTS_SHOWN: Final = 20
 _SAMPLE: Final = re.compile(r"(\w+)(?:\{[^}]*\})? (\S+)")
 _SHOWN: Final = frozenset(
     {
@@ -29,11 +30,14 @@ _SHOWN: Final = frozenset(
 
 @family.page("/nodes", live_s=LIVE_S)
 async def nodes(page: Page) -> Outcome:
-    """All nodes, and what the one that answers says of itself."""
-    found = await page.get("nodes")
+    """All nodes and shards, what happened, and what the node that answers says of itself."""
+    found = await page.get("cluster")
+    events = await page.get("cluster", "events", page_size=_EVENTS_SHOWN)
     return page.show(
         "operating/nodes.html",
         nodes=found["nodes"],
+        shards=found["shards"],
+        events=events["events"],
         silent_ms=_SILENT_MS,
         health=await _health(page),
         figures=await _figures(page),

@@ -3,6 +3,7 @@ headers, forms."""
 
 import asyncio
 import html
+import json
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -461,6 +462,34 @@ def test_where_a_cluster_has_shards_the_list_of_groups_asks_for_the_lag_of_all(
         monkeypatch.setattr(Api, "ask", noted)
         assert (await client.get("/ui/groups")).status_code == 200
         assert "/v1/groups/alpha-g/lag" in asked
+
+    with_pages(use)
+
+
+def test_the_nodes_page_shows_shards_and_what_happened(monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = {"name": "east", "leader": None, "leader_url": None, "epoch": 7, "queues": 12}
+    event = {"seq": 2, "at_ms": 0, "shard": "east", "node_id": "n-1", "epoch": 6, "detail": "<b>"}
+    answers = {
+        "/v1/cluster": {"nodes": [], "shards": [{**shard, "answers": False}]},
+        "/v1/cluster/events?page_size=20": {
+            "events": [{**event, "kind": "node_fenced"}, {**event, "kind": "of_tomorrow"}],
+        },
+    }
+    ask = Api.ask
+
+    async def answered(api: Api, method: str, where: str, **more: Any) -> Answer:
+        if where in answers:
+            return Answer(200, {}, json.dumps(answers[where]).encode())
+        return await ask(api, method, where, **more)
+
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        monkeypatch.setattr(Api, "ask", answered)
+        text = (await client.get("/ui/nodes")).text
+        for said in ("east", "nobody", "does not answer", "takes no writes any more"):
+            assert said in text
+        assert "of_tomorrow" in text, "a kind that a newer node writes"
+        assert "&lt;b&gt;" in text
+        assert "<b>" not in text
 
     with_pages(use)
 

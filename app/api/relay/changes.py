@@ -8,7 +8,7 @@ is asked again. Event loop only.
 
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import Final, cast
+from typing import Annotated, Final, cast
 from urllib.parse import parse_qsl, urlencode
 
 import msgspec
@@ -28,6 +28,11 @@ CHANGE_SECONDS: Final = 30.0
 _DRY_RUN: Final = "dry_run"
 _MORE_THAN_ANY: Final = 2**63 - 1
 """Messages of an epoch."""
+_FLAGS: Final = {
+    **dict.fromkeys(("1", "on", "t", "true", "y", "yes"), True),
+    **dict.fromkeys(("0", "off", "f", "false", "n", "no"), False),
+}
+"""What handlers take a flag in a query for, in small letters."""
 _NOWHERE: Final = frozenset({"CONSUMER_GROUP_NOT_FOUND", "TOPIC_NOT_FOUND"})
 """What no shard has when one does not."""
 
@@ -45,8 +50,8 @@ async def change(relay: Relay, exchange: RequestContext, across: InEach) -> bool
     except DECODE_FAULTS:
         return False
     query = dict(parse_qsl(query_of(exchange).decode("latin-1"), keep_blank_values=True))
-    if _DRY_RUN in query and _DRY_RUN in members:
-        return False  # they may differ
+    if _differ(query, members.get(_DRY_RUN)):
+        return False
     request = part_of(exchange, urlencode(query).encode(), body)
     shards = relay.shards_from_here()
     if across.begins_work:
@@ -54,16 +59,17 @@ async def change(relay: Relay, exchange: RequestContext, across: InEach) -> bool
     lost: dict[str, str] = {}
     if across.tries_first:
         trial = _trial(exchange, query, members)
-        found = await ask_each(relay, exchange, dict.fromkeys(shards, trial))
+        trials = dict.fromkeys(shards, trial)
+        found = await ask_each(relay, exchange, trials, seconds=CHANGE_SECONDS)
         problem = _refusal(found.values())
         if problem is not None:
             exchange.is_decided = True
             await pass_on(exchange, problem)
             return True
         would, lost, _ = sorted_out(found)
-        if across.topics and across.topics not in members and would:
-            wider = _encode({**members, across.topics: _topics(would)})
-            request = request._replace(body=wider)
+        is_of_all = across.topics and members.get(across.topics) is None
+        if is_of_all and (topics := _topics(would)):
+            request = request._replace(body=_encode({**members, across.topics: topics}))
             shards = [shard for shard in shards if shard not in lost]
         else:
             shards = list(would)
@@ -73,6 +79,14 @@ async def change(relay: Relay, exchange: RequestContext, across: InEach) -> bool
     found = await ask_each(relay, exchange, dict.fromkeys(shards, request), seconds=CHANGE_SECONDS)
     await _answer(exchange, across, found, lost)
     return True
+
+
+def _differ(query: Query, member: object) -> bool:
+    """Whether query and body say it, and not the same."""
+    said = query.get(_DRY_RUN)
+    if said is None or member is None:
+        return False
+    return _FLAGS.get(said.lower()) is not member
 
 
 def _trial(exchange: RequestContext, query: Query, members: Document) -> CallRequest:
@@ -142,10 +156,13 @@ def _may_be_elsewhere(problem: CallAnswer) -> bool:
 # --- the epoch of a producer
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
 class _Seal(msgspec.Struct, forbid_unknown_fields=True):
     producer: str
-    epoch: int
-    messages: int = 0
+    epoch: _Count
+    messages: _Count = 0
     dry_run: bool | None = None
 
 
@@ -175,10 +192,10 @@ async def close_epoch(relay: Relay, exchange: RequestContext) -> bool:
         wanted = _decode_seal(await relay.body_of(exchange))
     except DECODE_FAULTS:
         return False
-    said = query.get(_DRY_RUN)
-    if said not in {None, "true", "false"} or (said is not None and wanted.dry_run is not None):
+    tries = _FLAGS.get(query.get(_DRY_RUN, "false").lower())
+    if tries is None or _differ(query, wanted.dry_run):
         return False
-    tries = said == "true" or wanted.dry_run is True
+    tries = tries or wanted.dry_run is True
     shards = relay.shards_from_here()
     counts = dict.fromkeys(shards, 0)
     if wanted.messages or tries:
@@ -201,6 +218,7 @@ async def close_epoch(relay: Relay, exchange: RequestContext) -> bool:
             return True
         answers = [each for each in found.values() if isinstance(each, CallAnswer)]
         closed = min(_decode_closed(each.body).sealed_epoch for each in answers)
+    exchange.is_decided = True  # where the parts were asked, by the same policies
     answer = {"dry_run": tries, "producer": wanted.producer, "sealed_epoch": closed}
     await exchange.answer(HTTPStatus.OK, [media.JSON_HEADER, NOT_KEPT], _encode(answer) + b"\n")
     return True

@@ -123,7 +123,8 @@ def sorted_out(
     found: Mapping[str, Outcome],
 ) -> tuple[dict[str, Document], dict[str, str], CallAnswer | None]:
     """Documents by shards, empty where the answer has none; shards without an answer, and why; the
-    first problem that is an answer: what was asked is not well, or is not there."""
+    first problem that is an answer: what was asked is not well, or, where that is all that the
+    shards say, is not there."""
     documents: dict[str, Document] = {}
     missing: dict[str, str] = {}
     problem: CallAnswer | None = None
@@ -133,11 +134,10 @@ def sorted_out(
         elif outcome.status < HTTPStatus.MULTIPLE_CHOICES:
             body = outcome.body or b"{}"
             documents[shard] = msgspec.json.decode(body, type=dict[str, object])
-        elif outcome.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        elif outcome.status != HTTPStatus.NOT_FOUND:
             missing[shard] = f"it answers {outcome.status}"
-            problem = problem or outcome
+            if problem is None or problem.status == HTTPStatus.NOT_FOUND:
+                problem = outcome
         else:
             problem = problem or outcome
-            if outcome.status != HTTPStatus.NOT_FOUND:
-                missing[shard] = f"it answers {outcome.status}"
     return documents, missing, problem

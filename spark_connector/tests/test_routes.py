@@ -126,15 +126,34 @@ def test_a_refusal_of_both_is_said(asked: FakeNode, leader: FakeNode) -> None:
         ("http://mq:8710", "http://[::]:8710", False),
         ("http://localhost:8710", "http://127.0.0.1:8711", True),
         ("http://mq:8710", "ftp://b", False),
+        ("http://mq:8710,https://mq", "http://b:8710", False),
+        ("http://mq:8710", "http://[::ffff:127.0.0.1]:8710", False),
+        ("http://mq:8710", "http://localhost.:8710", False),
     ],
 )
 def test_which_address_may_stand_for_the_given_one(
     endpoint: str, leader: str, is_asked: bool
 ) -> None:
     rows = [{"queue_id": 0, "shard": "a", "leader": leader}, {"queue_id": 1, "shard": "b"}]
-    assert leaders_of({"queues": rows}, endpoint) == ({0: leader.rstrip("/")} if is_asked else {})
-    assert leaders_of({"queues": rows[:1]}, endpoint) == {}, "all of it is at one node"
-    assert leaders_of({"queues": None}, endpoint) == {}
+    given = endpoint.split(",")
+    assert leaders_of({"queues": rows}, given) == ({0: leader.rstrip("/")} if is_asked else {})
+    assert leaders_of({"queues": rows[:1]}, given) == {}, "all of it is at one node"
+
+
+@pytest.mark.parametrize(
+    "queues",
+    [
+        None,
+        [None, {}],
+        ["a", "b"],
+        [{"shard": "a", "leader": "http://b"}, {"shard": "b"}],
+        [{"shard": []}, {"shard": "b"}],
+        [{"shard": "a", "queue_id": 0, "leader": "http://[b"}, {"shard": "b"}],
+        [{"shard": "a", "queue_id": [], "leader": "http://b"}, {"shard": "b"}],
+    ],
+)
+def test_of_what_is_no_route_no_leader_is_taken(queues: object) -> None:
+    assert leaders_of({"queues": queues}, ["http://mq:8710"]) == {}
 
 
 def test_the_option() -> None:

@@ -4,16 +4,20 @@ gone. By rules without I/O, against scripted nodes, and against three nodes of t
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from curlew_client import AsyncClient, Client, CurlewError, Message, SendResult
-from curlew_client.options import believed, node_of
+from curlew_client.aio.batching import AsyncBatcher
+from curlew_client.aio.pool import AsyncPool
+from curlew_client.aio.sending import AsyncSender
+from curlew_client.options import Options, believed, node_of, nodes_of
 from curlew_client.producing.messages import Message as Plain
 from curlew_client.producing.messages import SendRequest, batch_request, send_request
 from curlew_client.producing.routes import ASIDE_S, Routes, java_hash
+from curlew_client.session import Session
 
 from app.api.relay.relay import Relay
 from app.domain.message import java_hash as nodes_hash
@@ -172,6 +176,16 @@ def test_a_lone_node_is_asked_once_until_it_answers_as_a_cluster() -> None:
     assert found.asks("orders", 0) is not None
 
 
+def test_a_topic_of_one_shard_leaves_routes_on_in_what_is_a_cluster() -> None:
+    one = json.dumps(document(URLS[0], shards="a")).encode()
+    found = routes(*URLS)
+    found.keep("one", 200, None, one, 0)
+    refusing = routes(URLS[0], shards="a")
+    refusing.failed(plain(), None, refused_as("NOT_LEADER"), 0, is_of_the_node=False)
+    refusing.keep("orders", 200, None, one, 0)
+    assert (found.is_on, refusing.is_on) == (True, True)
+
+
 def test_several_addresses_are_a_cluster() -> None:
     assert routes(URLS[0], shards="a", is_one_given=False).is_on
 
@@ -199,11 +213,21 @@ def refused_as(code: str) -> CurlewError:
         ("http://localhost:1", "http://127.0.0.1:8710", True),
         ("http://localhost:1", "http://0.0.0.0:8710", False),
         ("http://z:1", "nonsense", False),
+        ("http://z:1,https://y", "http://a:1", False),
+        ("http://z:1", "http://[::ffff:127.0.0.1]:8710", False),
+        ("http://z:1", "http://localhost.:8710", False),
+        ("http://z:1", "http://127.1:8710", False),
+        ("http://z:1", "http://169.254.169.254:80", False),
+        ("http://z:1", "http://[fe80::1]:8710", False),
+        ("http://169.254.1.1:1", "http://169.254.1.2:8710", True),
+        ("http://z:1", "http://[::]:8710", False),
+        ("http://0.0.0.0:1", "http://0.0.0.0:8710", True),
+        ("http://z:1", "http://10.0.0.1.:8710", True),
         ("http://z:1", "http://user:secret@a:1", False),
     ],
 )
 def test_the_key_goes_only_where_it_may(given: str, told: str, is_believed: bool) -> None:
-    assert (believed(told, [node_of(given)]) is not None) is is_believed
+    assert (believed(told, nodes_of(given)) is not None) is is_believed
 
 
 def test_keyed_messages_of_a_batch_part_by_shards() -> None:
@@ -338,6 +362,106 @@ def test_routes_can_be_left_out() -> None:
     with cluster() as (first, second):
         send_blocking(first.url, 5, routes=False)
         assert (len(first.sends), len(second.sends), len(first.routes_asked)) == (5, 0, 0)
+
+
+@pytest.mark.parametrize(("code", "times"), [("NOT_FOUND", 1), ("TOPIC_NOT_FOUND", 3)])
+@both
+def test_a_server_without_routes_is_not_asked_again_and_again(
+    send: Send, code: str, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for room in ("aio", "blocking"):
+        monkeypatch.setattr(f"curlew_client.{room}.sending.AGAIN_S", -1.0)
+    with scripted() as node:
+        node.route = refused(404, code)
+        send(node.url, 4)
+        assert len(node.routes_asked) == times
+
+
+REFUSED = refused(421, "NOT_LEADER", outcome="not_stored", retryable=False)
+
+
+def keys_of(shard: int, count: int) -> list[str]:
+    """Keys of a shard of two."""
+    keys = (f"k{number}" for number in range(100))
+    return [key for key in keys if abs(java_hash(key)) % 2 == shard][:count]
+
+
+def send_late(url: str, keys: list[str], *, first: int = 0) -> list[SendResult | CurlewError]:
+    """After some that are sent one by one, a batch with these keys."""
+
+    async def send() -> list[SendResult | CurlewError]:
+        async with AsyncClient(url, batch_messages=len(keys), linger="1h") as curlew:
+            for _ in range(first):
+                await curlew.send("orders", b"x")
+            futures = [await curlew.send_async("orders", key, sharding_key=key) for key in keys]
+            for each in futures:
+                with suppress(CurlewError):
+                    await each
+            return [each.exception(0) or each.result(0) for each in futures]
+
+    return asyncio.run(send())
+
+
+def test_a_keyed_batch_parts_though_routes_were_off() -> None:
+    with scripted() as first, scripted() as second:
+        first.route = answered(200, document(first.url, shards="a"))
+        first.steps = [stored(), stored(), stored(), REFUSED]
+        of_two = answered(200, document(first.url, second.url, shards="ab"))
+
+        def refuse(connection: Any) -> None:
+            first.route = of_two
+            REFUSED(connection)
+
+        first.steps[3] = refuse
+        results = send_late(first.url, keys_of(0, 1) + keys_of(1, 1), first=3)
+        assert [each for each in results if isinstance(each, CurlewError)] == []
+        assert len(first.routes_asked) == 2
+        assert len(second.sends) == 1
+
+
+def test_a_keyed_batch_goes_singly_when_no_route_is_to_be_had() -> None:
+    one, other = keys_of(0, 1)[0], keys_of(1, 1)[0]
+    with scripted(REFUSED, REFUSED) as node:
+        node.route = refused(403, "FORBIDDEN")
+        results = send_late(node.url, [one, one, other])
+        assert [type(each) for each in results] == [SendResult] * 3
+        assert [each.body.decode() for each in node.sends[2:]] == [one, one, other]
+
+
+def test_a_key_stops_at_its_first_error_and_others_go_on() -> None:
+    one, other = keys_of(0, 1)[0], keys_of(1, 1)[0]
+    broken_one = refused(400, "INVALID_ARGUMENT", outcome="not_stored", retryable=False)
+    with scripted(REFUSED, REFUSED, broken_one) as node:
+        node.route = refused(403, "FORBIDDEN")
+        results = send_late(node.url, [one, one, other])
+        shown = [getattr(each, "outcome", None) for each in results]
+        assert shown == ["not_stored", "not_stored", None]
+        assert len(node.sends) == 4
+
+
+async def cancelled(*_: Any) -> None:
+    raise asyncio.CancelledError
+
+
+async def broken_off(*_: Any) -> None:
+    raise RuntimeError("no")
+
+
+@pytest.mark.parametrize("fault", [cancelled, broken_off])
+def test_a_batch_that_is_broken_off_before_its_request_ends(
+    fault: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AsyncSender, "learn_route", fault)
+
+    async def send() -> CurlewError | None:
+        session = Session("http://127.0.0.1:1", options=Options(under_way_messages=1))
+        batcher = AsyncBatcher(session, AsyncSender(session, AsyncPool(None, 1.0)))
+        future = await batcher.put("orders", Plain(b"x", sharding_key="k"))
+        await batcher.drain()
+        assert batcher.batches.add("orders", Plain(b"x"), 0.0) is not None, "there is room again"
+        return future.exception(0)
+
+    assert isinstance(asyncio.run(send()), CurlewError)
 
 
 # --- three nodes of three shards

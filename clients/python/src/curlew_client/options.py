@@ -1,6 +1,7 @@
 """The options of a client, checked once; and the addresses of nodes. Pure, but for the environment
 and the name of this machine."""
 
+import ipaddress
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -178,23 +179,37 @@ def node_of(url: object) -> Node:
 def believed(url: object, given: Sequence[Node]) -> Node | None:
     """A node whose address another node told; None when the key must not go there, or cannot.
 
-    A client that was given `https` goes nowhere without it. A loopback address of a node elsewhere
-    would be whatever runs on this machine.
+    A client that was given any `https` goes nowhere without it. A loopback address of a node
+    elsewhere would be whatever runs on this machine, and a link-local one whatever is next to it.
     """
     try:
         node = node_of(url)
     except (TypeError, ValueError):
         return None
-    is_downgrade = not node.is_tls and all(each.is_tls for each in given)
-    is_astray = _is_loopback(node) and not any(map(_is_loopback, given))
-    return None if is_downgrade or is_astray or node.host in _NOWHERE else node
+    is_downgrade = not node.is_tls and any(each.is_tls for each in given)
+    reach = _reach(node.host)
+    is_astray = reach is not None and all(_reach(each.host) != reach for each in given)
+    return None if is_downgrade or is_astray else node
 
 
-_NOWHERE: Final = frozenset({"0.0.0.0", "::"})  # nothing is bound here
-
-
-def _is_loopback(node: Node) -> bool:
-    return node.host in {"localhost", "::1"} or node.host.startswith("127.")
+def _reach(host: str) -> str | None:
+    """How far an address means the same; None: everywhere, as far as can be seen."""
+    host = host.removesuffix(".")
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        try:
+            address = ipaddress.IPv4Address(socket.inet_aton(host))  # such as 127.1
+        except (OSError, ValueError):
+            is_here = host == "localhost" or host.endswith(".localhost")
+            return "loopback" if is_here else None
+    if isinstance(address, ipaddress.IPv6Address):
+        address = address.ipv4_mapped or address
+    if address.is_loopback:
+        return "loopback"
+    if address.is_link_local:
+        return "link-local"
+    return "unspecified" if address.is_unspecified else None
 
 
 def key_of(key: str | None) -> str | None:

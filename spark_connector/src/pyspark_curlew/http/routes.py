@@ -8,7 +8,7 @@ for one call or two; two threads may ask for the same route, which costs a reque
 
 import ipaddress
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -50,7 +50,7 @@ class Routes:
         if route is None or route.until_s <= _now():
             document = self._ask(topic)
             kept_s = REFUSED_S if document is None else VALID_S
-            leaders = leaders_of(document or {}, self._endpoints[0])
+            leaders = leaders_of(document or {}, self._endpoints)
             route = _routes[key] = _Route(leaders, _now() + kept_s)
         leader = route.leaders.get(queue)
         is_there = leader is not None and _away_until_s.get(leader, 0.0) <= _now()
@@ -61,28 +61,37 @@ class Routes:
         _away_until_s[leader] = _now() + VALID_S
 
 
-def leaders_of(route: Mapping[str, object], endpoint: str) -> dict[int, str]:
-    """By queue, addresses that may be asked in place of `endpoint`; none where all queues are in
-    one shard, for then there is most often one node."""
+def leaders_of(route: Mapping[str, object], endpoints: Sequence[str]) -> dict[int, str]:
+    """By queue, addresses that may be asked in place of `endpoints`; none where all queues are in
+    one shard, for then there is most often one node, and none of what is no route."""
     rows = route.get("queues")
-    if not isinstance(rows, list) or len({row.get("shard") for row in rows}) < 2:
+    try:
+        if not isinstance(rows, list) or len({row.get("shard") for row in rows}) < 2:
+            return {}
+        led = [row for row in rows if row.get("leader")]
+        found = {row["queue_id"]: str(row["leader"]).rstrip("/") for row in led}
+        return {queue: leader for queue, leader in found.items() if _may_replace(leader, endpoints)}
+    except (ValueError, AttributeError, TypeError, KeyError):
         return {}
-    found = {row["queue_id"]: str(row["leader"]).rstrip("/") for row in rows if row.get("leader")}
-    return {queue: leader for queue, leader in found.items() if _may_replace(leader, endpoint)}
 
 
-def _may_replace(leader: str, endpoint: str) -> bool:
+def _may_replace(leader: str, endpoints: Sequence[str]) -> bool:
     """What is encrypted on the way to one node is not sent in the clear to another; and what a node
     calls itself on its own machine is another one's name elsewhere."""
-    there, given = urlsplit(leader), urlsplit(endpoint)
-    if there.scheme not in {"https", given.scheme}:
+    there, given = urlsplit(leader), [urlsplit(each) for each in endpoints]
+    schemes = {"https"} if any(each.scheme == "https" for each in given) else {"http", "https"}
+    if there.scheme not in schemes:
         return False
-    return not _is_of_this_machine(there.hostname) or _is_of_this_machine(given.hostname)
+    is_near = any(_is_of_this_machine(each.hostname) for each in given)
+    return is_near or not _is_of_this_machine(there.hostname)
 
 
 def _is_of_this_machine(host: str | None) -> bool:
+    host = (host or "").removesuffix(".")
     try:
-        address = ipaddress.ip_address(host or "")
+        address = ipaddress.ip_address(host)
     except ValueError:
-        return host in {None, "localhost"}
+        return host in {"", "localhost"}
+    if isinstance(address, ipaddress.IPv6Address):
+        address = address.ipv4_mapped or address
     return address.is_loopback or address.is_unspecified

@@ -98,30 +98,75 @@ class AsyncBatcher:
                     waiter.set_result(None)
 
     async def _results_of(self, batch: Batch) -> Outcomes:
+        """Whatever ends the batch is its outcome: its futures and its room hang on that."""
+        try:
+            return await self._routed_results_of(batch)
+        except CurlewError as error:
+            return error
+        except asyncio.CancelledError:
+            return _loop_ended()
+        except Exception as error:  # noqa: BLE001  # the futures are told
+            return _not_sendable(error)
+
+    async def _routed_results_of(self, batch: Batch) -> Outcomes:
         messages, topic = batch.messages, batch.key.topic
         routes = self._session.routes
-        if batch.key.is_framed or batch.key.queue_id is not None or not routes.is_on:
+        if batch.key.is_framed or batch.key.queue_id is not None:
             return await self._part(batch, messages)
         deadline_s = monotonic() + self._session.timeout_s
-        await self._sender.learn_route(topic, deadline_s)
+        if routes.is_on:
+            await self._sender.learn_route(topic, deadline_s)
         parts = routes.parts(topic, messages)
         if len(parts) == 1:
             results = await self._part(batch, messages)
             if not (isinstance(results, CurlewError) and is_not_leader(results)):
                 return results
-            await self._sender.learn_route(topic, deadline_s)  # it was not known to be a cluster
+            if routes.is_on:  # which it is from the refusal on, unless the user turned it off
+                await self._sender.learn_route(topic, deadline_s)
             parts = routes.parts(topic, messages)
         return await self._by_parts(batch, parts)
 
     async def _by_parts(self, batch: Batch, parts: Sequence[Sequence[int]]) -> Outcomes:
         """Each shard stores its messages at once or not at all, whatever others do."""
         chosen = [[batch.messages[index] for index in part] for part in parts]
-        found = await asyncio.gather(*(self._part(batch, messages) for messages in chosen))
+        found = await asyncio.gather(*(self._of_shard(batch, messages) for messages in chosen))
         results: dict[int, SendResult | CurlewError] = {}
         for part, outcome in zip(parts, found, strict=True):
             for place, index in enumerate(part):
                 results[index] = outcome if isinstance(outcome, CurlewError) else outcome[place]
         return [results[index] for index in range(len(batch.messages))]
+
+    async def _of_shard(self, batch: Batch, messages: list[Message]) -> Outcomes:
+        """In one request; when a route that is missing or old made it one of several shards, in
+        one for each message, in order.
+
+        After an error the later messages of its key are not sent, and no more at all after one
+        that may pass: the others would wait for the same.
+        """
+        outcome = await self._part(batch, messages)
+        if not isinstance(outcome, CurlewError) or len(messages) == 1:
+            return outcome
+        if not is_not_leader(outcome) or outcome.outcome != "not_stored":
+            return outcome
+        results: list[SendResult | CurlewError] = []
+        failed: dict[str, CurlewError] = {}
+        passing: CurlewError | None = None
+        for message in messages:
+            key = message.sharding_key
+            before = passing or (failed.get(key) if key is not None else None)
+            if before is not None:
+                results.append(_not_sent(before))
+                continue
+            single = await self._part(batch, [message])
+            if isinstance(single, CurlewError):
+                results.append(single)
+                if single.retryable:
+                    passing = single
+                elif key is not None:
+                    failed[key] = single
+            else:
+                results.append(single[0])
+        return results
 
     async def _part(self, batch: Batch, messages: list[Message]) -> Outcomes:
         """Send these messages of the batch in one request."""
@@ -145,8 +190,23 @@ class AsyncBatcher:
         except CurlewError as error:
             return error
         except asyncio.CancelledError:
-            return CurlewError("the event loop ended while the message was under way")
+            return _loop_ended()
         except Exception as error:  # noqa: BLE001  # one of its messages cannot be encoded
-            failure = CurlewError(f"the batch cannot be sent: {error}")
-            failure.__cause__ = error
-            return failure
+            return _not_sendable(error)
+
+
+def _loop_ended() -> CurlewError:
+    return CurlewError("the event loop ended while the message was under way")
+
+
+def _not_sendable(error: Exception) -> CurlewError:
+    failure = CurlewError(f"the batch cannot be sent: {error}")
+    failure.__cause__ = error
+    return failure
+
+
+def _not_sent(before: CurlewError) -> CurlewError:
+    failure = CurlewError(f"not sent, as a message before it failed: {before}")
+    failure.outcome, failure.retryable = "not_stored", before.retryable
+    failure.__cause__ = before
+    return failure

@@ -11,13 +11,13 @@ from curlew_client.errors import (
     ConnectionFailed,
     CurlewError,
     NodeFault,
-    NotFound,
     Outcome,
     ProducerFenced,
     ProducerSealed,
     SequenceOutOfOrder,
     ServiceError,
     TimedOut,
+    TopicNotFound,
 )
 from curlew_client.options import Node
 from curlew_client.producing.attempts import Attempts
@@ -138,7 +138,7 @@ class BlockingSender:
         timeout_s = min(ROUTE_TIMEOUT_S, (deadline_s - monotonic()) / 2)
         try:
             answer, _ = self.call("GET", target, lines=lines, timeout_s=timeout_s, retries=1)
-        except (NotFound, ConnectionFailed, TimedOut):  # a topic that is made by its first message
+        except (TopicNotFound, ConnectionFailed, TimedOut):  # its first message may make the topic
             due_s = monotonic() + AGAIN_S
         except CurlewError:
             pass

@@ -114,6 +114,8 @@ class Routes:
         self._is_one_given = is_one_given
         self.is_on = is_on
         """Whether routes are asked for and used. False on a lone node."""
+        self._is_cluster = False
+        """Whether it is known to have several shards, whatever the route of one topic says."""
         self._has_sent = False
         self._kept: dict[str, _Kept] = {}
         self._aside_s: dict[str, float] = {}
@@ -157,7 +159,9 @@ class Routes:
             kept.is_asked = False
             kept.route, kept.tag = route, tag or ""
             kept.due_s = now_s + valid_s
-            if route.shard_count <= 1 and self._is_one_given:
+            if route.shard_count > 1:
+                self._is_cluster = True
+            elif self._is_one_given and not self._is_cluster:
                 self.is_on = False
 
     def fail(self, topic: str, due_s: float) -> None:
@@ -246,6 +250,8 @@ class Routes:
         """An attempt failed. What is the node's, or may pass, sets the shard aside; a refusal as of
         a cluster turns routes on. Either way the next send asks for the route."""
         is_of_cluster = isinstance(error, ServiceError) and error.code in _OF_CLUSTERS
+        if is_not_leader(error):
+            self._is_cluster = True
         if self._may_be_on and is_of_cluster:
             self.is_on = True
             self._expire(request.topic)

@@ -302,7 +302,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         QUOTA, "Consumer groups that are there and that a principal has made. 0: any."
     ),
     "quota_leases": Setting(
-        QUOTA, "Messages that a principal holds at a time, over all groups. 0: any."
+        QUOTA, "Messages that a principal holds at a time on a node, over all groups. 0: any."
     ),
     "quota_topic_requests_per_second": Setting(QUOTA, "Requests a second to a topic. 0: any."),
     "quota_topic_bytes_in_per_second": Setting(

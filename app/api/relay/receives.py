@@ -3,7 +3,8 @@
 The node that was asked looks at each shard of the topic without waiting, beginning behind the one
 that gave last, until one gives something: that is the answer. When none does it waits for all at
 once (`shared_waits`), and is leased nothing meanwhile. What was leased for a client that has left
-is released. A shard that cannot be asked stops nothing and is named in `partial`. Event loop only.
+is released. A shard that cannot be asked stops nothing and is named in `partial`. A 429 of one is
+passed by too; it is the answer when no other shard gives. Event loop only.
 """
 
 import asyncio
@@ -169,6 +170,8 @@ class _Receive:
         """Of a shard that could not do it; others may."""
         self._refusal: CallAnswer | None = None
         """It is so in all shards."""
+        self._full: dict[str, CallAnswer] = {}
+        """Shards of which the caller has as much as it may, and what they say."""
         self.gives: tuple[str, CallAnswer] | None = None
         """The shard that gives messages, and its answer with them."""
 
@@ -189,7 +192,8 @@ class _Receive:
         is_counting = asked.is_counting and asked.wait_s > 0
         takes = Takes.ENOUGH if is_counting else Takes.WHAT_IS_THERE
         await self._look_at_each(takes)
-        if not self._may_go_on(client) or asked.wait_s <= 0 or not self._empty:
+        is_to_wait = asked.wait_s > 0 and self._empty and not self._full
+        if not self._may_go_on(client) or not is_to_wait:
             return
         await self._wait(client, takes, deadline_s)
         if is_counting and self._may_go_on(client):
@@ -246,10 +250,14 @@ class _Receive:
             self._problem = self._problem or outcome
             return None
         seen = seen_in(outcome.headers)
+        if seen is None and outcome.status == HTTPStatus.TOO_MANY_REQUESTS:
+            self._full[shard] = outcome
+            return None
         if seen is None:
             self._refusal = self._refusal or outcome
             return None
         self._missing.pop(shard, None)
+        self._full.pop(shard, None)
         if seen.given:
             self.gives = self.gives or (shard, outcome)
         else:
@@ -265,7 +273,7 @@ class _Receive:
                 if client.gone():
                     return
                 turn.end(await self._look(turn.shard, takes))
-                if self._is_settled:
+                if self._is_settled or self._full:
                     return
                 self._waits.look_on(self._key, self._states)
         finally:
@@ -281,6 +289,9 @@ class _Receive:
             return
         if self.gives is not None:
             await self._give(self.gives[1])
+            return
+        if self._full:
+            await pass_on(exchange, next(iter(self._full.values())))
             return
         if self._empty:
             await self._answer_empty()

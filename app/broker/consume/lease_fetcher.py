@@ -266,14 +266,18 @@ class LeaseFetcher:
         count, size = fetch.messages_left, fetch.bytes_left
         in_flight.count += count
         if holder is not None:
-            holder.take(count, size)
+            holder.reserve(count, size)
         try:
             yield
         finally:
             in_flight.count -= count
             if holder is not None:
-                holder.take(-count, -size)
+                holder.reserve(-count, -size)
             self._groups.tell_of_room(in_flight, fetch.subscription.group)
+            if holder is not None and holder.owner is not None:
+                short, holder.owner.short = holder.owner.short, {}
+                for group, each in short.items():
+                    self._groups.tell_of_room(each, group)
 
     def _read_run(
         self, fetch: Fetch, queue: LeasedQueue, run: range, *, wait_for_disk: bool

@@ -324,6 +324,8 @@ class Receiver:
         owner = self._of_principals.of(request.principal)
         if owner is not None:
             room = self._of_principals.room(owner)
+            if room < wanted and owner.reserved:
+                owner.short[group.name], in_flight.has_refused_member = in_flight, True
             fetch.messages_left = min(fetch.messages_left, room)
             fetch.holder = _holder_of(in_flight, request.client_id or "", owner)
         if group.max_in_flight_per_member is not None and request.client_id is not None:

@@ -11,16 +11,22 @@ from app.domain.limits import QUOTA_ROWS_MAX
 from app.domain.quotas.quota import Quota
 
 _RETRY_S: Final = 1
+LEASES_QUOTA: Final = "principal-leases"
+"""The name of the quota, as clients get it."""
 
 
 class HeldByOne:
     """What one principal holds, over all groups; changed by `Holder` only."""
 
-    __slots__ = ("count", "name")
+    __slots__ = ("count", "name", "reserved", "short")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.count = 0
+        self.reserved = 0
+        """What of `count` may still come to nothing: it is being read from the disk."""
+        self.short: dict[str, InFlight] = {}
+        """Groups in which it got fewer than it wanted while something was reserved."""
 
 
 class InFlight:
@@ -60,6 +66,12 @@ class Holder:
         if self.owner is not None:
             self.owner.count += count
 
+    def reserve(self, count: int, size: int) -> None:
+        """As `take`, for what is being read; ended with the same numbers, negative."""
+        self.take(count, size)
+        if self.owner is not None:
+            self.owner.reserved += count
+
 
 class PrincipalLeases:
     """One per receiver."""
@@ -81,14 +93,14 @@ class PrincipalLeases:
         return held
 
     def room(self, held: HeldByOne) -> int:
-        """How many more it may have: one at least. Raises `TooManyRequests`."""
-        left = self._most - held.count
-        if left <= 0:
+        """How many more it may have; none while what is left is reserved. Raises `TooManyRequests`
+        when it holds all."""
+        if (count := held.count - held.reserved) >= self._most:
             raise TooManyRequests(
-                f"principal {held.name!r} holds {held.count} messages; it may hold {self._most}",
+                f"principal {held.name!r} holds {count} messages; it may hold {self._most}",
                 hint="settle what was received, or let its leases end",
-                quota=Quota("principal-leases", self._most, "concurrent-requests", 0),
+                quota=Quota(LEASES_QUOTA, self._most, "concurrent-requests", 0),
                 fields={"limit": self._most},
                 retry_after_s=_RETRY_S,
             )
-        return left
+        return max(0, self._most - held.count)

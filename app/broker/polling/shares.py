@@ -146,7 +146,7 @@ class Shares:
             shard = view.shard_of(queue_id) if view is not None and is_known else None
             if shard is None:
                 names.append(QueueName(topic, queue_id))
-            else:
+            elif shard:  # else it is in none
                 elsewhere.add(shard)
         return names, sorted(elsewhere)
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from typing_extensions import override
 
+from app.broker.leasing.holders import LEASES_QUOTA
 from app.broker.ports import Group, Topic
 from app.broker.results import Delivery, ReceiveRequest
 from app.broker.streams.credit import Credit
@@ -113,7 +114,10 @@ class GroupStream(Stream):
                 watch=self._watch,
             )
             self._end_wait = None
-        except TooManyRequests:  # its principal holds as much as it may: something must be settled
+        except TooManyRequests as error:
+            if error.quota is None or error.quota.name != LEASES_QUOTA:
+                raise
+            # Its principal holds as much as it may: something must be settled.
             await self._wait_for_room(min(wait_s, _ROOM_LOOK_S))
             return []
         except (ShuttingDown, TopicNotFound) as error:

@@ -144,7 +144,7 @@ class Stream:
         """Other shards that have queues of the topic, of which nothing comes."""
         topic = self._topic
         shards = {topic.shard_of(queue_id) for queue_id in range(topic.queues)}
-        return sorted(each for each in shards if each is not None)
+        return sorted(each for each in shards if each)
 
     @property
     def is_draining(self) -> bool:

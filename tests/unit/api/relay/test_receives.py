@@ -31,6 +31,8 @@ class Shards:
     def __init__(self, **messages: list[str] | None) -> None:
         self.limits = Limits()
         self.messages = messages
+        self.full: set[str] = set()
+        """Those that refuse more to the caller."""
         self.asked: list[tuple[str, CallRequest]] = []
         self.memory = MemoryBudget(Limits())
         names = sorted(messages)
@@ -63,6 +65,8 @@ class Shards:
         found = self.messages[shard]
         if found is None:
             raise ShardUnavailable("it sleeps")
+        if shard in self.full:
+            return CallAnswer(429, [], b'{"code":"TOO_MANY_REQUESTS"}')
         exchange.hold(10)
         document = {"messages": [{"receipt_handle": each} for each in found], "backlog": 0}
         seen = (SEEN, b"1.2.3 0 %d" % len(found))
@@ -135,3 +139,15 @@ async def test_when_no_shard_can_be_asked_nobody_waits() -> None:
     shards = Shards(a=None, b=None)
     with pytest.raises(ShardUnavailable, match="no shard answers"):
         await answered(OverShards(cast("Relay", shards)), shards, b"wait=20")
+
+
+@pytest.mark.parametrize("query", [b"", b"wait=20"])
+async def test_a_shard_that_gives_the_caller_no_more_hides_none_behind_it(query: bytes) -> None:
+    shards = Shards(a=[], b=["h1"], c=[])
+    shards.full.add("a")
+    over = OverShards(cast("Relay", shards))
+    found = await answered(over, shards, query)
+    assert found == {"messages": [{"receipt_handle": "h1"}], "backlog": 0}
+    shards.messages["b"] = []
+    assert await answered(over, shards, query) == {"code": "TOO_MANY_REQUESTS"}
+    assert [shard for shard, _ in shards.asked] == ["a", "b", "c", "a", "b"]

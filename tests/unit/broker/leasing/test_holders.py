@@ -120,3 +120,17 @@ async def test_a_poll_gives_no_retries_that_its_principal_has_no_room_for() -> N
         await world.broker.settler.settle_one(held[0].receipt_handle, "ack")
         found = await member.poll(principal="red")
         assert len(found.retries) == 1
+
+
+async def test_what_is_being_read_for_a_principal_refuses_it_nothing() -> None:
+    """Another receive of it waits, and gets what the first one leaves."""
+    async with running(config=BOUND) as world:
+        world.store.fill(TOPIC, 0, [b"x"] * 3)
+        world.store.cold.add((TOPIC, 0))
+        async with asyncio.TaskGroup() as tasks:
+            receives = [
+                tasks.create_task(world.receive(9, wait_s=60, group=group, principal="red"))
+                for group in (GROUP, "other")
+            ]
+        assert sorted(len(each.result()) for each in receives) == [2, 3]
+        assert held(world) == 5

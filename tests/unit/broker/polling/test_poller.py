@@ -1,6 +1,7 @@
 """One poll does what heartbeat, pulls, commits and hand-backs do, and nothing is lost between."""
 
 import asyncio
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -386,3 +387,11 @@ async def test_an_answer_that_gives_nothing_of_what_was_read_says_where_the_queu
         assert [(part.reads, part.offset, part.max_offset) for part in result.parts] == [
             ([], 0, 3)
         ] * 2
+
+
+async def test_queues_of_no_shard_are_not_of_another() -> None:
+    async with running(queues=3) as world:
+        snapshot = world.metadata.snapshot
+        topic = replace(snapshot.topics[TOPIC], shards=("here", "", "there"), here="here")
+        world.metadata.snapshot = snapshot.with_topic(topic)
+        assert (await Member(world).poll()).share.elsewhere == ["there"]

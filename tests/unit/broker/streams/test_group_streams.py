@@ -1,13 +1,16 @@
 """Leased streams: credit, settling, endings."""
 
 import asyncio
+from dataclasses import replace
+from typing import cast
 
 import pytest
 
-from app.broker.results import Extend
+from app.broker.results import Extend, ReceiveResult
 from app.broker.streams.group_stream import GroupStream, GroupStreamRequest
-from app.broker.streams.stream import StreamEnd, StreamEnded
-from app.domain.errors import IllegalInvisibleTime, InvalidRequest, TopicNotFound
+from app.broker.streams.stream import SharedParts, StreamEnd, StreamEnded
+from app.cluster.metadata.snapshot import TopicView
+from app.domain.errors import IllegalInvisibleTime, InvalidRequest, TooManyRequests, TopicNotFound
 from app.domain.settings import GroupSettings
 from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, put_group, running
 from tests.support.nodes.waiting import until
@@ -180,3 +183,34 @@ async def test_what_is_not_possible_is_refused() -> None:
         with pytest.raises(TopicNotFound):
             await world.broker.streams.open_group("orderz", GROUP, GroupStreamRequest(1))
         assert world.broker.streams.open_count == 0
+
+
+async def test_a_node_that_has_too_much_to_do_ends_a_stream() -> None:
+    async def refuse(*_: object, **__: object) -> ReceiveResult:
+        raise TooManyRequests("too many wait")
+
+    async with running() as world:
+        with await opened(world) as stream:
+            stream._shared = cast("SharedParts", Refusing(stream._shared, refuse))
+            with pytest.raises(TooManyRequests):
+                await stream.next(0)
+
+
+class Refusing:
+    """What streams share, with another `receive`."""
+
+    def __init__(self, shared: SharedParts, receive: object) -> None:
+        self._shared = shared
+        self.receive = receive
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._shared, name)
+
+
+async def test_a_shard_without_a_name_is_none() -> None:
+    async with running(queues=3) as world:
+        with await opened(world) as stream:
+            stream._topic = replace(
+                cast("TopicView", stream._topic), shards=("here", "", "there"), here="here"
+            )
+            assert stream.elsewhere == ["there"]

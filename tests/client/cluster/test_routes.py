@@ -4,20 +4,17 @@ gone. By rules without I/O, against scripted nodes, and against three nodes of t
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from curlew_client import AsyncClient, Client, CurlewError, Message, SendResult
-from curlew_client.aio.batching import AsyncBatcher
 from curlew_client.aio.pool import AsyncPool
-from curlew_client.aio.sending import AsyncSender
-from curlew_client.options import Options, believed, node_of, nodes_of
+from curlew_client.options import believed, node_of, nodes_of
 from curlew_client.producing.messages import Message as Plain
 from curlew_client.producing.messages import SendRequest, batch_request, send_request
 from curlew_client.producing.routes import ASIDE_S, Routes, java_hash
-from curlew_client.session import Session
 
 from app.api.relay.relay import Relay
 from app.domain.message import java_hash as nodes_hash
@@ -186,6 +183,17 @@ def test_a_topic_of_one_shard_leaves_routes_on_in_what_is_a_cluster() -> None:
     assert (found.is_on, refusing.is_on) == (True, True)
 
 
+def test_addresses_are_learned_in_clusters_only() -> None:
+    learned: list[object] = []
+    found = Routes(learned.append, lambda url: 0.0, is_on=True, is_one_given=False)
+    one = json.dumps(document(URLS[0], shards="a")).encode()
+    found.keep("one", 200, None, one, 0)
+    assert learned == []
+    found.keep("orders", 200, None, json.dumps(document(*URLS)).encode(), 0)
+    found.keep("one", 200, None, one, 0)
+    assert learned == [*URLS, URLS[0]]
+
+
 def test_several_addresses_are_a_cluster() -> None:
     assert routes(URLS[0], shards="a", is_one_given=False).is_on
 
@@ -329,6 +337,42 @@ def test_a_leader_that_is_gone_costs_one_attempt(send: Send) -> None:
 
 
 @both
+def test_a_queue_that_is_no_more_is_left_to_the_node(send: Send) -> None:
+    no_queue = refused(404, "QUEUE_NOT_FOUND", outcome="not_stored", retryable=False)
+    with cluster(no_queue) as (first, second):
+        assert len(send(first.url, 3)) == 3
+        assert queues(second)[:1] == ["1"]
+        again = first.sends[1]
+        assert "mq-queue-id" not in again.headers
+        assert "mq-forward" not in again.headers
+        assert again.number[1] == "1", "the second of those whose queue the node chooses"
+        assert len(first.routes_asked) + len(second.routes_asked) == 2, "the third asks anew"
+
+
+@pytest.mark.parametrize(
+    ("left_s", "given_s", "told_s"), [(60.0, 5.0, 1.0), (1.5, 1.5, 0.5), (0.0, 0.001, 0.001)]
+)
+def test_connecting_to_what_another_node_told_is_bounded(
+    left_s: float, given_s: float, told_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds: list[float] = []
+
+    async def noted(_node: Any, _tls: Any, timeout_s: float) -> Any:
+        bounds.append(timeout_s)
+        raise UNREACHED
+
+    monkeypatch.setattr("curlew_client.aio.pool.AsyncConnection.open", noted)
+    monkeypatch.setattr("curlew_client.aio.pool.monotonic", lambda: 100.0)
+    given = node_of(URLS[0])
+    told = believed(URLS[1], [given])
+    assert told is not None
+    for node in (given, told):
+        with pytest.raises(CurlewError):
+            asyncio.run(AsyncPool(None, 5.0).exchange(node, b"", 100.0 + left_s))
+    assert bounds == [given_s, told_s]
+
+
+@both
 def test_what_may_be_stored_keeps_its_queue_and_number(send: Send) -> None:
     with cluster(broken) as (first, second):
         send(first.url, 3)
@@ -375,93 +419,6 @@ def test_a_server_without_routes_is_not_asked_again_and_again(
         node.route = refused(404, code)
         send(node.url, 4)
         assert len(node.routes_asked) == times
-
-
-REFUSED = refused(421, "NOT_LEADER", outcome="not_stored", retryable=False)
-
-
-def keys_of(shard: int, count: int) -> list[str]:
-    """Keys of a shard of two."""
-    keys = (f"k{number}" for number in range(100))
-    return [key for key in keys if abs(java_hash(key)) % 2 == shard][:count]
-
-
-def send_late(url: str, keys: list[str], *, first: int = 0) -> list[SendResult | CurlewError]:
-    """After some that are sent one by one, a batch with these keys."""
-
-    async def send() -> list[SendResult | CurlewError]:
-        async with AsyncClient(url, batch_messages=len(keys), linger="1h") as curlew:
-            for _ in range(first):
-                await curlew.send("orders", b"x")
-            futures = [await curlew.send_async("orders", key, sharding_key=key) for key in keys]
-            for each in futures:
-                with suppress(CurlewError):
-                    await each
-            return [each.exception(0) or each.result(0) for each in futures]
-
-    return asyncio.run(send())
-
-
-def test_a_keyed_batch_parts_though_routes_were_off() -> None:
-    with scripted() as first, scripted() as second:
-        first.route = answered(200, document(first.url, shards="a"))
-        first.steps = [stored(), stored(), stored(), REFUSED]
-        of_two = answered(200, document(first.url, second.url, shards="ab"))
-
-        def refuse(connection: Any) -> None:
-            first.route = of_two
-            REFUSED(connection)
-
-        first.steps[3] = refuse
-        results = send_late(first.url, keys_of(0, 1) + keys_of(1, 1), first=3)
-        assert [each for each in results if isinstance(each, CurlewError)] == []
-        assert len(first.routes_asked) == 2
-        assert len(second.sends) == 1
-
-
-def test_a_keyed_batch_goes_singly_when_no_route_is_to_be_had() -> None:
-    one, other = keys_of(0, 1)[0], keys_of(1, 1)[0]
-    with scripted(REFUSED, REFUSED) as node:
-        node.route = refused(403, "FORBIDDEN")
-        results = send_late(node.url, [one, one, other])
-        assert [type(each) for each in results] == [SendResult] * 3
-        assert [each.body.decode() for each in node.sends[2:]] == [one, one, other]
-
-
-def test_a_key_stops_at_its_first_error_and_others_go_on() -> None:
-    one, other = keys_of(0, 1)[0], keys_of(1, 1)[0]
-    broken_one = refused(400, "INVALID_ARGUMENT", outcome="not_stored", retryable=False)
-    with scripted(REFUSED, REFUSED, broken_one) as node:
-        node.route = refused(403, "FORBIDDEN")
-        results = send_late(node.url, [one, one, other])
-        shown = [getattr(each, "outcome", None) for each in results]
-        assert shown == ["not_stored", "not_stored", None]
-        assert len(node.sends) == 4
-
-
-async def cancelled(*_: Any) -> None:
-    raise asyncio.CancelledError
-
-
-async def broken_off(*_: Any) -> None:
-    raise RuntimeError("no")
-
-
-@pytest.mark.parametrize("fault", [cancelled, broken_off])
-def test_a_batch_that_is_broken_off_before_its_request_ends(
-    fault: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(AsyncSender, "learn_route", fault)
-
-    async def send() -> CurlewError | None:
-        session = Session("http://127.0.0.1:1", options=Options(under_way_messages=1))
-        batcher = AsyncBatcher(session, AsyncSender(session, AsyncPool(None, 1.0)))
-        future = await batcher.put("orders", Plain(b"x", sharding_key="k"))
-        await batcher.drain()
-        assert batcher.batches.add("orders", Plain(b"x"), 0.0) is not None, "there is room again"
-        return future.exception(0)
-
-    assert isinstance(asyncio.run(send()), CurlewError)
 
 
 # --- three nodes of three shards

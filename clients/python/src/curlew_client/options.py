@@ -5,7 +5,7 @@ import ipaddress
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -130,6 +130,8 @@ class Node:
     port: int
     is_tls: bool
     prefix: str
+    is_told: bool = False
+    """By another node, and not given: it may be out of reach from here."""
 
     @property
     def authority(self) -> str:
@@ -189,7 +191,7 @@ def believed(url: object, given: Sequence[Node]) -> Node | None:
     is_downgrade = not node.is_tls and any(each.is_tls for each in given)
     reach = _reach(node.host)
     is_astray = reach is not None and all(_reach(each.host) != reach for each in given)
-    return None if is_downgrade or is_astray else node
+    return None if is_downgrade or is_astray else replace(node, is_told=True)
 
 
 def _reach(host: str) -> str | None:

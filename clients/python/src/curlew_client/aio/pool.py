@@ -5,7 +5,7 @@ The bound on them is the bound on requests at once, which the callers keep.
 """
 
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from curlew_client.aio.connection import AsyncConnection
 from curlew_client.options import Node
@@ -13,6 +13,10 @@ from curlew_client.wire.http1 import Answer
 
 if TYPE_CHECKING:
     import ssl
+
+
+TOLD_CONNECT_S: Final = 1.0
+"""How long a connection to a node that was not given may take, or a third of what is left."""
 
 
 class AsyncPool:
@@ -30,7 +34,9 @@ class AsyncPool:
         """
         connection = self._kept(node)
         if connection is None:
-            left_s = min(deadline_s - monotonic(), self._connect_timeout_s)
+            left_s = deadline_s - monotonic()
+            bound_s = min(TOLD_CONNECT_S, left_s / 3) if node.is_told else left_s
+            left_s = min(bound_s, self._connect_timeout_s)
             connection = await AsyncConnection.open(node, self._tls, max(left_s, 0.001))
         try:
             answer = await connection.exchange(data, deadline_s)

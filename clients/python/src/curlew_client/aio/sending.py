@@ -13,6 +13,7 @@ from curlew_client.errors import (
     Outcome,
     ProducerFenced,
     ProducerSealed,
+    QueueNotFound,
     SequenceOutOfOrder,
     ServiceError,
     TimedOut,
@@ -114,6 +115,10 @@ class AsyncSender:
             session.routes.failed(request, way, error, monotonic(), is_of_the_node=is_of_the_node)
             if way is not None and way.url is not None and is_not_leader(error):
                 way.url = None
+                return True
+            if _has_shrunk(error, way) and not attempts.is_open:
+                assert way is not None
+                way.may_choose, way.url = False, None  # the node chooses, and numbers are of that
                 return True
             if lane is None or not attempts.may_change_lane(error):
                 return False
@@ -217,6 +222,11 @@ class AsyncSender:
 
 def _is_well(status: int) -> bool:
     return status < 300 or status == 304
+
+
+def _has_shrunk(error: CurlewError, way: Way | None) -> bool:
+    """Whether the queue that the client chose is no more: the topic was made again, with fewer."""
+    return way is not None and way.may_choose and isinstance(error, QueueNotFound)
 
 
 def _never(_error: CurlewError) -> bool:

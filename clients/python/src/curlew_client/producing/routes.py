@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from curlew_client.errors import CurlewError, ServiceError
+from curlew_client.errors import CurlewError, QueueNotFound, ServiceError
 from curlew_client.options import Node
 from curlew_client.producing.lanes import Scope
 from curlew_client.producing.messages import ANY_QUEUE, Message, SendRequest
@@ -172,15 +172,17 @@ class Routes:
             kept.due_s = due_s
 
     def _read(self, rows: Sequence[Mapping[str, Any]]) -> Route:
+        shard_count = len({row["shard"] for row in rows})
+        learn = self._learn if shard_count > 1 or self._is_cluster else _no_node
         queues: list[RoutedQueue] = []
         for row in rows:
             if "w" not in row["perm"]:
                 break
-            leader = None if row["leader"] is None else self._learn(row["leader"])
+            leader = None if row["leader"] is None else learn(row["leader"])
             url = None if leader is None else leader.url
             is_led = row["leader"] is not None
             queues.append(RoutedQueue(row["queue_id"], row["shard"], is_led, url))
-        return Route(queues, len({row["shard"] for row in rows}))
+        return Route(queues, shard_count)
 
     # --- choosing
 
@@ -255,6 +257,8 @@ class Routes:
         if self._may_be_on and is_of_cluster:
             self.is_on = True
             self._expire(request.topic)
+        if way is not None and way.may_choose and isinstance(error, QueueNotFound):
+            self._expire(request.topic)
         if way is None or not (is_of_the_node or error.retryable):
             return
         if way.url is not None and is_of_the_node:
@@ -285,6 +289,11 @@ class Routes:
 def is_not_leader(error: CurlewError) -> bool:
     """Whether another node leads what the request was for; nothing was done."""
     return isinstance(error, ServiceError) and error.code == "NOT_LEADER"
+
+
+def _no_node(_url: object) -> Node | None:
+    """A lone node is where the client has it, whatever it calls itself."""
+    return None
 
 
 def _of_key(route: Route, sharding_key: str) -> RoutedQueue:

@@ -82,6 +82,12 @@ def _known_route(http: httpx.Client, topic: str) -> httpx.Response:
     return http.get(route, headers={"If-None-Match": tag})
 
 
+def _known_routes(http: httpx.Client, topic: str) -> httpx.Response:
+    routes = f"/v1/route?topics={topic}"
+    tag = http.get(routes).headers["etag"]
+    return http.get(routes, headers={"If-None-Match": tag})
+
+
 def _known_range(http: httpx.Client, topic: str) -> httpx.Response:
     _sent(http, topic)
     path = f"/v1/topics/{topic}/queues/0/messages?offset=0&until_offset=1"
@@ -133,6 +139,7 @@ EMPTY: Mapping[tuple[str, str, int], Callable[[httpx.Client, str], httpx.Respons
     ("get", _TOPIC + "/messages/{message_id}", 304): _known_message,
     ("get", _TOPIC + "/queues/{queue}/messages", 304): _known_range,
     ("get", _TOPIC + "/route", 304): _known_route,
+    ("get", "/v1/route", 304): _known_routes,
     ("delete", _TOPIC + "/scheduled/{recall_handle}", 204): _recalled,
     ("post", _TOPIC + "/scheduled/{recall_handle}:deliver", 204): _delivered_early,
 }

@@ -3,7 +3,7 @@ part: the same request, whichever node carries it out."""
 
 import asyncio
 from typing import Any, Final, NamedTuple
-from urllib.parse import unquote_to_bytes
+from urllib.parse import parse_qsl, unquote_to_bytes, urlencode
 
 from app.api.http.request_context import (
     ASKED,
@@ -15,6 +15,9 @@ from app.api.http.request_context import (
     RequestContext,
 )
 from app.api.relay.envelope import PREFIX, RELAYED, Envelope
+
+Query = dict[str, str]
+"""Parameters of a query by their names."""
 
 RAW_QUERY: Final = "curlew.raw_query"
 """In a scope, the query as it came, where something was taken out of it."""
@@ -79,6 +82,21 @@ def query_of(exchange: RequestContext) -> bytes:
     """As the client wrote it, with its namespace."""
     query: bytes = exchange.scope.get(RAW_QUERY, exchange.scope["query_string"])
     return query
+
+
+def parsed_query(exchange: RequestContext) -> Query:
+    """The texts of `query_of`; of a name that stands twice, the last."""
+    return dict(parse_qsl(query_of(exchange).decode("latin-1"), keep_blank_values=True))
+
+
+def query_without(query: Query, *names: str) -> Query:
+    """The other parameters."""
+    return {name: text for name, text in query.items() if name not in names}
+
+
+def query_bytes(query: Query) -> bytes:
+    """As it stands in a target."""
+    return urlencode(query).encode("ascii")
 
 
 def part_of(exchange: RequestContext, query: bytes, body: bytes = b"") -> CallRequest:

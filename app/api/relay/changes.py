@@ -9,7 +9,6 @@ is asked again. Event loop only.
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Annotated, Final, cast
-from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
@@ -18,7 +17,15 @@ from app.api.formats import media
 from app.api.formats.decoding import DECODE_FAULTS
 from app.api.http.request_context import NOT_KEPT, Headers, RequestContext
 from app.api.operations.asked_work import work_asked
-from app.api.relay.calls import CallAnswer, CallRequest, part_of, pass_on, query_of
+from app.api.relay.calls import (
+    CallAnswer,
+    CallRequest,
+    Query,
+    parsed_query,
+    part_of,
+    pass_on,
+    query_bytes,
+)
 from app.api.relay.fan_out import Outcome, ask_each, refuse, sorted_out
 from app.api.relay.relay import Relay
 from app.domain.errors import CurlewError, SequenceOutOfOrder, ShardUnavailable
@@ -26,8 +33,8 @@ from app.domain.errors import CurlewError, SequenceOutOfOrder, ShardUnavailable
 CHANGE_SECONDS: Final = 30.0
 """How long a shard may take for its part."""
 _DRY_RUN: Final = "dry_run"
-_MORE_THAN_ANY: Final = 2**63 - 1
-"""Messages of an epoch."""
+_MESSAGES_MAX: Final = 2**63 - 1
+"""Of an epoch: more than there can be."""
 _FLAGS: Final = {
     **dict.fromkeys(("1", "on", "t", "true", "y", "yes"), True),
     **dict.fromkeys(("0", "off", "f", "false", "n", "no"), False),
@@ -39,8 +46,6 @@ _NOWHERE: Final = frozenset({"CONSUMER_GROUP_NOT_FOUND", "TOPIC_NOT_FOUND"})
 _encode: Final = msgspec.json.encode
 _decode: Final = msgspec.json.Decoder(dict[str, object]).decode
 
-Query = Mapping[str, str]
-
 
 async def change(relay: Relay, exchange: RequestContext, across: InEach) -> bool:
     """Answer a change; False: its body is not understood, which its handler says."""
@@ -49,10 +54,10 @@ async def change(relay: Relay, exchange: RequestContext, across: InEach) -> bool
         members = _decode(body) if body else {}
     except DECODE_FAULTS:
         return False
-    query = dict(parse_qsl(query_of(exchange).decode("latin-1"), keep_blank_values=True))
+    query = parsed_query(exchange)
     if _differ(query, members.get(_DRY_RUN)):
         return False
-    request = part_of(exchange, urlencode(query).encode(), body)
+    request = part_of(exchange, query_bytes(query), body)
     shards = relay.shards_from_here()
     if across.begins_work:
         request = request._replace(asks=work_asked(len(shards)))
@@ -92,7 +97,7 @@ def _differ(query: Query, member: object) -> bool:
 def _trial(exchange: RequestContext, query: Query, members: Document) -> CallRequest:
     """What the change would be."""
     rest = {name: value for name, value in members.items() if name != _DRY_RUN}
-    trial = urlencode({**query, _DRY_RUN: "true"}).encode()
+    trial = query_bytes({**query, _DRY_RUN: "true"})
     return part_of(exchange, trial, _encode(rest) if members else b"")
 
 
@@ -156,7 +161,7 @@ def _may_be_elsewhere(problem: CallAnswer) -> bool:
 # --- the epoch of a producer
 
 
-_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=_MESSAGES_MAX)]
 
 
 class _Seal(msgspec.Struct, forbid_unknown_fields=True):
@@ -187,7 +192,7 @@ async def close_epoch(relay: Relay, exchange: RequestContext) -> bool:
     said, so that a shard which has lost some since refuses. One that had closed it before did so
     behind such a count of all. It is not told to be closed unless all have closed it.
     """
-    query = dict(parse_qsl(query_of(exchange).decode("latin-1"), keep_blank_values=True))
+    query = parsed_query(exchange)
     try:
         wanted = _decode_seal(await relay.body_of(exchange))
     except DECODE_FAULTS:
@@ -199,7 +204,8 @@ async def close_epoch(relay: Relay, exchange: RequestContext) -> bool:
     shards = relay.shards_from_here()
     counts = dict.fromkeys(shards, 0)
     if wanted.messages or tries:
-        found = await _asked(relay, exchange, wanted, dict.fromkeys(shards, _MORE_THAN_ANY), "true")
+        trial = dict.fromkeys(shards, _MESSAGES_MAX)
+        found = await _asked(relay, exchange, query, wanted, trial, "true")
         known = {shard: _count(outcome) for shard, outcome in found.items()}
         problem = next((found[shard] for shard, count in known.items() if count is None), None)
         if problem is not None:
@@ -211,7 +217,7 @@ async def close_epoch(relay: Relay, exchange: RequestContext) -> bool:
             raise _too_few(wanted, sum(counts.values()))
     closed = wanted.epoch
     if not tries:
-        found = await _asked(relay, exchange, wanted, counts, "false")
+        found = await _asked(relay, exchange, query, wanted, counts, "false")
         problem = next((each for each in found.values() if not _is_done(each)), None)
         if problem is not None:
             await _tell(exchange, problem)
@@ -227,16 +233,15 @@ async def close_epoch(relay: Relay, exchange: RequestContext) -> bool:
 async def _asked(
     relay: Relay,
     exchange: RequestContext,
+    query: Query,
     wanted: _Seal,
     counts: Mapping[str, int],
     tries: str,
 ) -> dict[str, Outcome]:
-    query = dict(parse_qsl(query_of(exchange).decode("latin-1"), keep_blank_values=True))
-    kept = {name: text for name, text in query.items() if name != _DRY_RUN}
+    target = query_bytes({**query, _DRY_RUN: tries})
     requests = {}
     for shard, count in counts.items():
         body = {"producer": wanted.producer, "epoch": wanted.epoch, "messages": count}
-        target = urlencode({**kept, _DRY_RUN: tries}).encode()
         requests[shard] = part_of(exchange, target, _encode(body))
     return await ask_each(relay, exchange, requests, seconds=CHANGE_SECONDS)
 

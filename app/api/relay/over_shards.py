@@ -8,7 +8,6 @@ it has itself. Event loop only.
 
 from http import HTTPStatus
 from typing import Final, cast
-from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
@@ -31,7 +30,15 @@ from app.api.http.parameters import wait_s_of
 from app.api.http.request_context import NOT_KEPT, Headers, RequestContext
 from app.api.naming.request_namespace import stored
 from app.api.operations.operation import Operation
-from app.api.relay.calls import CallAnswer, CallRequest, part_of, query_of
+from app.api.relay.calls import (
+    CallAnswer,
+    CallRequest,
+    Query,
+    parsed_query,
+    part_of,
+    query_bytes,
+    query_without,
+)
 from app.api.relay.changes import change, close_epoch
 from app.api.relay.fan_out import (
     PART_SECONDS,
@@ -50,8 +57,6 @@ _encode: Final = msgspec.json.encode
 _PAGE_SIZE: Final = "page_size"
 _CURSORS: Final = {"next_cursor": b"mq-next-cursor"}
 """Members of answers in JSON that answers in lines have as headers."""
-
-Query = dict[str, str]
 
 
 class OverShards:
@@ -86,11 +91,11 @@ class OverShards:
 
     async def _together(self, exchange: RequestContext, across: Together) -> None:
         relay = self._relay
-        query = _parsed(query_of(exchange))
+        query = parsed_query(exchange)
         if across.waits and "known" in query:
             await self._wait_for_news(exchange, query)
             query = {name: text for name, text in query.items() if name not in ("known", "wait")}
-        request = part_of(exchange, _query_bytes(query))
+        request = part_of(exchange, query_bytes(query))
         requests = dict.fromkeys(relay.shards_from_here(), request)
         found = await ask_each(relay, exchange, requests)
         documents, missing, problem = sorted_out(found)
@@ -114,12 +119,12 @@ class OverShards:
         if not wait_s or not states.keys() <= set(shards):
             return
         requests = {
-            shard: part_of(exchange, _query_bytes({**query, "known": states[shard]}))
+            shard: part_of(exchange, query_bytes({**query, "known": states[shard]}))
             for shard in shards
             if shard in states
         }
         unknown = {
-            shard: part_of(exchange, _query_bytes(_without(query, "known", "wait")))
+            shard: part_of(exchange, query_bytes(query_without(query, "known", "wait")))
             for shard in shards
             if shard not in states
         }
@@ -134,7 +139,7 @@ class OverShards:
     # --- one after the other
 
     async def _in_order(self, exchange: RequestContext, across: InOrder) -> None:
-        query = _parsed(query_of(exchange))
+        query = parsed_query(exchange)
         size = query.get(_PAGE_SIZE)
         is_size = size is None or (size.isascii() and size.isdigit() and len(size) < 10)
         shards = sorted(self._relay.shards_from_here())
@@ -144,12 +149,12 @@ class OverShards:
             if shard < place.shard:
                 continue
             cursor = place.cursor if shard == place.shard else ""
-            asked = _without(query, across.cursor)
+            asked = query_without(query, across.cursor)
             if cursor:
                 asked[across.cursor] = cursor
             if page.count:
                 asked[_PAGE_SIZE] = str(page.size - page.count)
-            request = _as_json(part_of(exchange, _query_bytes(asked)))
+            request = _as_json(part_of(exchange, query_bytes(asked)))
             page.add(shard, await ask(self._relay, exchange, shard, request))
             if page.is_refused or page.is_full:
                 break
@@ -262,15 +267,3 @@ def _lines(merged: Document, rows: str) -> tuple[Headers, bytes]:
 def _as_json(request: CallRequest) -> CallRequest:
     headers = [each for each in request.headers if each[0] != b"accept"]
     return request._replace(headers=headers)
-
-
-def _parsed(query: bytes) -> Query:
-    return dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
-
-
-def _without(query: Query, *names: str) -> Query:
-    return {name: text for name, text in query.items() if name not in names}
-
-
-def _query_bytes(query: Query) -> bytes:
-    return urlencode(query).encode("ascii")

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from app.api.aims.across import Closed, InEach
-from app.api.http.memory_budget import MemoryBudget
-from app.api.http.request_context import WHOLE_ANSWER, Event, RequestContext
+from app.api.http.request_context import RequestContext
 from app.api.operations.operation import Operation
 from app.api.relay.calls import CallAnswer, CallRequest
 from app.api.relay.changes import CHANGE_SECONDS
 from app.api.relay.over_shards import OverShards
 from app.api.relay.relay import Relay
 from app.domain.limits import Limits
+from tests.unit.api.relay.exchanges import exchange_of
 
 pytestmark = pytest.mark.anyio
 
@@ -66,22 +66,7 @@ class Shards:
     ) -> tuple[int, Any] | None:
         """The answer; None when it is left to the handler. Nothing is decided before."""
         self.body = body
-        events: list[Event] = []
-
-        async def send(event: Event) -> None:
-            events.append(event)
-
-        async def receive() -> Event:
-            raise AssertionError
-
-        scope = {
-            "method": "POST",
-            "path": "/v1/what:change",
-            "query_string": query,
-            "headers": [],
-            "extensions": {WHOLE_ANSWER: {}},
-        }
-        exchange = RequestContext(scope, receive, send, b"id", MemoryBudget(Limits()))
+        exchange, events = exchange_of("POST", "/v1/what:change", query)
         exchange.is_decided = False
         operation = cast("Operation", SimpleNamespace(across=across))
         if not await OverShards(cast("Relay", self)).answered(exchange, operation, ()):

@@ -7,13 +7,13 @@ import msgspec
 import pytest
 
 from app.api.aims.across import InOrder
-from app.api.http.memory_budget import MemoryBudget
-from app.api.http.request_context import WHOLE_ANSWER, Event, RequestContext
+from app.api.http.request_context import RequestContext
 from app.api.operations.operation import Operation
 from app.api.relay.calls import CallAnswer, CallRequest
 from app.api.relay.over_shards import OverShards
 from app.api.relay.relay import Relay
 from app.domain.limits import Limits
+from tests.unit.api.relay.exchanges import exchange_of
 
 pytestmark = pytest.mark.anyio
 
@@ -65,22 +65,7 @@ def page(*rows: str) -> CallAnswer:
 
 
 async def answered(shards: Shards, across: object, query: bytes = b"") -> tuple[int, Any]:
-    events: list[Event] = []
-
-    async def send(event: Event) -> None:
-        events.append(event)
-
-    async def receive() -> Event:
-        raise AssertionError
-
-    scope = {
-        "method": "GET",
-        "path": "/v1/topics/orders/scheduled",
-        "query_string": query,
-        "headers": [],
-        "extensions": {WHOLE_ANSWER: {}},
-    }
-    exchange = RequestContext(scope, receive, send, b"id", MemoryBudget(Limits()))
+    exchange, events = exchange_of("GET", "/v1/topics/orders/scheduled", query)
     over = OverShards(cast("Relay", shards))
     operation = cast("Operation", SimpleNamespace(across=across))
     assert await over.answered(exchange, operation, ())

@@ -1,7 +1,7 @@
 """Sends the batches of `send_async` from an event loop, and tells their futures."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from time import monotonic
 from typing import Any, Final
 
@@ -99,14 +99,7 @@ class AsyncBatcher:
 
     async def _results_of(self, batch: Batch) -> Outcomes:
         """Whatever ends the batch is its outcome: its futures and its room hang on that."""
-        try:
-            return await self._routed_results_of(batch)
-        except CurlewError as error:
-            return error
-        except asyncio.CancelledError:
-            return _loop_ended()
-        except Exception as error:  # noqa: BLE001  # the futures are told
-            return _not_sendable(error)
+        return await _outcome_of(self._routed_results_of(batch))
 
     async def _routed_results_of(self, batch: Batch) -> Outcomes:
         messages, topic = batch.messages, batch.key.topic
@@ -170,39 +163,39 @@ class AsyncBatcher:
 
     async def _part(self, batch: Batch, messages: list[Message]) -> Outcomes:
         """Send these messages of the batch in one request."""
+        return await _outcome_of(self._sent(batch, messages))
+
+    async def _sent(self, batch: Batch, messages: list[Message]) -> Outcomes:
         session, topic = self._session, batch.key.topic
         timeout_s, retries = session.timeout_s, session.options.async_retries
-        try:
-            if batch.key.is_one_way:
-                request = batch_request(topic, messages, batch.key.queue_id).also(ONE_WAY)
-            elif len(messages) == 1:
-                request = send_request(topic, messages[0], session.options.compress_from)
-                reply = await self._sender.send(request, timeout_s, retries)
-                if reply is None:
-                    return [SendResult(topic, is_duplicate=True)]
-                return [result_of(reply[0], topic, reply[1])]
-            else:
-                request = batch_request(topic, messages, batch.key.queue_id)
+        if batch.key.is_one_way:
+            request = batch_request(topic, messages, batch.key.queue_id).also(ONE_WAY)
+        elif len(messages) == 1:
+            request = send_request(topic, messages[0], session.options.compress_from)
             reply = await self._sender.send(request, timeout_s, retries)
             if reply is None:
-                return [SendResult(topic, is_duplicate=True)] * len(messages)
-            return results_of(reply[0], topic, len(messages), reply[1])
-        except CurlewError as error:
-            return error
-        except asyncio.CancelledError:
-            return _loop_ended()
-        except Exception as error:  # noqa: BLE001  # one of its messages cannot be encoded
-            return _not_sendable(error)
+                return [SendResult(topic, is_duplicate=True)]
+            return [result_of(reply[0], topic, reply[1])]
+        else:
+            request = batch_request(topic, messages, batch.key.queue_id)
+        reply = await self._sender.send(request, timeout_s, retries)
+        if reply is None:
+            return [SendResult(topic, is_duplicate=True)] * len(messages)
+        return results_of(reply[0], topic, len(messages), reply[1])
 
 
-def _loop_ended() -> CurlewError:
-    return CurlewError("the event loop ended while the message was under way")
-
-
-def _not_sendable(error: Exception) -> CurlewError:
-    failure = CurlewError(f"the batch cannot be sent: {error}")
-    failure.__cause__ = error
-    return failure
+async def _outcome_of(work: Awaitable[Outcomes]) -> Outcomes:
+    """What becomes of the work, also when it is ended: an error is an outcome."""
+    try:
+        return await work
+    except CurlewError as error:
+        return error
+    except asyncio.CancelledError:
+        return CurlewError("the event loop ended while the message was under way")
+    except Exception as error:  # noqa: BLE001  # one of the messages cannot be encoded
+        failure = CurlewError(f"the batch cannot be sent: {error}")
+        failure.__cause__ = error
+        return failure
 
 
 def _not_sent(before: CurlewError) -> CurlewError:

@@ -99,7 +99,7 @@ class WholeBatches:
     def _halves_in(self, block: ScannedBlock) -> dict[int, int]:
         """Number of the first record of each half of a step → number behind its last one. Not that
         in which the block ends."""
-        marks = self._marks_in(block)
+        marks = marks_in(block, self._unchecked_end)
         halves: dict[int, int] = {}
         first = -1
         for number, left in marks.items():
@@ -109,22 +109,6 @@ class WholeBatches:
             if left and not goes_on and number + 1 < len(block.starts):
                 halves[first] = number + 1
         return halves
-
-    def _marks_in(self, block: ScannedBlock) -> dict[int, int]:
-        """Number of each record that is of a step → how many follow it. The search for the name
-        spares a look at each record, as most are of none."""
-        marks: dict[int, int] = {}
-        at = block.data.find(_NAME)
-        while at >= 0:
-            number = bisect_right(block.starts, at) - 1
-            if number >= 0 and number not in marks and self._is_of_step(block, number):
-                marks[number] = self._mark(block, number)
-            at = block.data.find(_NAME, at + 1)
-        return marks
-
-    def _is_of_step(self, block: ScannedBlock, number: int) -> bool:
-        start, size = block.starts[number], block.sizes[number]
-        return _is_marked(memoryview(block.data)[start : start + size])
 
     def whole_or_below(
         self, confirmed_end: int, blocks: Iterable[ScannedBlock]
@@ -153,10 +137,32 @@ class WholeBatches:
         return number
 
     def _mark(self, block: ScannedBlock, number: int) -> int:
-        start, size = block.starts[number], block.sizes[number]
-        if block.base + start < self._unchecked_end:
-            return 0  # another program's record
-        return records_left(memoryview(block.data)[start : start + size])
+        return _mark(block, number, self._unchecked_end)
+
+
+def marks_in(block: ScannedBlock, unchecked_end: int) -> dict[int, int]:
+    """Number of each record that is of a step → how many follow it. The search for the name
+    spares a look at each record, as most are of none."""
+    marks: dict[int, int] = {}
+    at = block.data.find(_NAME)
+    while at >= 0:
+        number = bisect_right(block.starts, at) - 1
+        if number >= 0 and number not in marks and _is_of_step(block, number):
+            marks[number] = _mark(block, number, unchecked_end)
+        at = block.data.find(_NAME, at + 1)
+    return marks
+
+
+def _is_of_step(block: ScannedBlock, number: int) -> bool:
+    start, size = block.starts[number], block.sizes[number]
+    return _is_marked(memoryview(block.data)[start : start + size])
+
+
+def _mark(block: ScannedBlock, number: int, unchecked_end: int) -> int:
+    start, size = block.starts[number], block.sizes[number]
+    if block.base + start < unchecked_end:
+        return 0  # another program's record
+    return records_left(memoryview(block.data)[start : start + size])
 
 
 def _part(block: ScannedBlock, first: int, end: int) -> ScannedBlock:

@@ -1,0 +1,43 @@
+"""Reads whole blocks of the own log for a follower. Blocks; any one thread at a time."""
+
+from typing import Final
+
+from app.domain.limits import MIB
+from app.store.log.commit_log import CommitLog
+from app.store.replica.block_walk import BlockRange, BlocksUnreadable, LogShape, whole_blocks
+
+RANGE_BYTES: Final = MIB
+"""About so many bytes travel at once; more where one block has more."""
+
+
+class BlockReader:
+    """Over the log of the store whose meta has this shape."""
+
+    def __init__(self, log: CommitLog, shape: LogShape, range_bytes: int = RANGE_BYTES) -> None:
+        self._log = log
+        self._shape = shape
+        self._range_bytes = range_bytes
+
+    def read(self, start: int, end: int) -> BlockRange:
+        """The next whole blocks from `start` on: one at least, none behind `end`.
+
+        Both are ends of blocks, and what is between is written. A range that closes its segment
+        ends where the next one begins. Raises `BlocksUnreadable`, or `OSError`, which may be a
+        shortage.
+        """
+        segment_end = self._shape.segment_end(start)
+        left = min(end, segment_end) - start
+        assert left > 0
+        wanted = self._range_bytes
+        while True:
+            size = min(wanted, left)
+            data = self._log.read(start, size)
+            if len(data) < size:
+                raise BlocksUnreadable(f"the log has nothing at {start + len(data)}")
+            piece = whole_blocks(data, start, end, self._shape)
+            if piece.size:
+                behind = segment_end if piece.is_closed else start + piece.size
+                return BlockRange(start, behind, data[: piece.size])
+            if size == left:
+                raise BlocksUnreadable(f"the block at {start} is not whole before {start + left}")
+            wanted = piece.wanted

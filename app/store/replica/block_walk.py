@@ -1,0 +1,157 @@
+"""Where blocks of the log begin and end: what a leader may send, what a follower may take. Pure.
+
+A *block* stands in the log whole or not at all: a lone record, a step (`atomic_batch`), the
+end-of-file mark of a segment. Blocks travel as they stand, one behind the other, but for the filler
+behind a mark, which means nothing. A *range* of blocks lies in one segment; one with the mark ends
+where the next segment begins.
+
+A frame is not told apart from lone records, nor is the entry of its claim before it. A range may
+end within it as a crash may (docs/adr/0022); the high watermark does not stop there, because it
+moves by the ends that the leader's writer tells.
+"""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from app.store.formats.record.record import (
+    END_OF_FILE_BYTES,
+    Found,
+    encode_end_of_file,
+    inspect,
+)
+from app.store.formats.record.record_block import intact, walk
+from app.store.log.atomic_batch import marks_in
+from app.store.log.log_scan import ScannedBlock
+
+
+class BlocksRefused(Exception):
+    """What came are not the whole, intact blocks of their place. Nothing of them was written."""
+
+
+class BlocksUnreadable(Exception):
+    """The own log has no whole block where one should stand: it is damaged there, or gone."""
+
+
+class BlockRange(NamedTuple):
+    """Whole blocks of one segment, as they travel. Ends are physical offsets."""
+
+    start: int
+    end: int
+    data: bytes | memoryview
+    """From `start` on; without the filler behind a mark."""
+
+
+class LogShape(NamedTuple):
+    """What of the store's meta all replicas of a shard have in common."""
+
+    segment_bytes: int
+    unchecked_end: int = 0
+    """Below it records may lack our checksum: another program wrote them."""
+
+    def segment_end(self, physical_offset: int) -> int:
+        """Where the next segment begins."""
+        return physical_offset - physical_offset % self.segment_bytes + self.segment_bytes
+
+
+class Piece(NamedTuple):
+    """Whole blocks that a piece of the log begins with."""
+
+    size: int
+    """Bytes of them, a mark among them."""
+    is_closed: bool
+    """Whether the last of them is the mark of the segment's end."""
+    wanted: int
+    """How many bytes show the first block whole, or tell more of it; where `size` is 0."""
+
+
+def whole_blocks(data: bytes, start: int, end: int, shape: LogShape) -> Piece:
+    """What whole blocks `data` begins with, which was read at `start`; `end` is a block's end.
+
+    Records are not checked: who takes them does. Raises `BlocksUnreadable` where neither a record
+    nor a mark begins.
+    """
+    marks = walk(data, 0, len(data))
+    starts, behind = marks[:-1], marks[-1]
+    sizes = [after - at for at, after in pairwise(marks)]
+    whole = _without_unfinished(ScannedBlock(data, starts, sizes, start), shape)
+    left = shape.segment_end(start) - start - behind
+    mark = data[behind : behind + END_OF_FILE_BYTES]
+    if whole == len(starts) and start + behind < end and mark == encode_end_of_file(left):
+        return Piece(behind + END_OF_FILE_BYTES, is_closed=True, wanted=0)
+    if whole:
+        return Piece(marks[whole], is_closed=False, wanted=0)
+    if starts or len(data) < END_OF_FILE_BYTES:
+        return Piece(0, is_closed=False, wanted=2 * len(data) + END_OF_FILE_BYTES)
+    finding = inspect(memoryview(data), start, left=left, checksum_required=False)
+    if finding.found is not Found.TORN:
+        raise BlocksUnreadable(f"no record at {start}: {finding.reason or finding.found.value}")
+    return Piece(0, is_closed=False, wanted=int.from_bytes(data[:4]))
+
+
+def _without_unfinished(block: ScannedBlock, shape: LogShape) -> int:
+    """How many records there are before the step whose end is not in the block."""
+    marks = marks_in(block, shape.unchecked_end)
+    number = len(block.starts) - 1
+    left = marks.get(number, 0)
+    if not left:
+        return number + 1
+    while marks.get(number - 1) == left + 1:
+        number, left = number - 1, left + 1
+    return number
+
+
+def check_blocks(blocks: BlockRange, shape: LogShape) -> None:
+    """Refuse what is not the whole, intact blocks of its place with `BlocksRefused`.
+
+    Each record has its checksum, its place and its length; steps are whole; the bytes are neither
+    more nor fewer than the range says, and the mark is the one of this place.
+    """
+    start, end, data = blocks
+    segment_end = shape.segment_end(start)
+    if not 0 <= start < end <= segment_end:
+        raise BlocksRefused(f"{start} to {end} is no range of one segment")
+    size = len(data)
+    if end == segment_end:
+        size -= END_OF_FILE_BYTES
+        if size < 0 or data[size:] != encode_end_of_file(segment_end - start - size):
+            raise BlocksRefused(f"the segment of {start} is not closed as its end {end} says")
+    elif size != end - start:
+        raise BlocksRefused(f"{size} bytes for {start} to {end}")
+    _check_records(bytes(data[:size]), start, shape)
+
+
+def _check_records(data: bytes, start: int, shape: LogShape) -> None:
+    marks = walk(data, 0, len(data))
+    if marks[-1] != len(data):
+        raise BlocksRefused(f"no whole record at {start + marks[-1]}")
+    starts = marks[:-1]
+    if not starts:
+        return
+    sizes = [after - at for at, after in pairwise(marks)]
+    _check_sums(data, starts, sizes, start, shape)
+    steps = marks_in(ScannedBlock(data, starts, sizes, start), shape.unchecked_end)
+    for number, left in steps.items():
+        if left and steps.get(number + 1) != left - 1:
+            raise BlocksRefused(f"the step of the record at {start + starts[number]} is not whole")
+
+
+def _check_sums(
+    data: bytes, starts: list[int], sizes: list[int], start: int, shape: LogShape
+) -> None:
+    places = np.array(starts, np.int64) + start
+    if start >= shape.unchecked_end and intact(memoryview(data), starts, sizes, places).all():
+        return
+    view, segment_end = memoryview(data), shape.segment_end(start)
+    for at, size in zip(starts, sizes, strict=True):
+        place = start + at
+        finding = inspect(
+            view[at : at + size],
+            place,
+            left=segment_end - place,
+            checksum_required=place >= shape.unchecked_end,
+        )
+        if finding.found is not Found.RECORD:
+            reason = finding.reason or finding.found.value
+            raise BlocksRefused(f"the record at {place} is not intact: {reason}")

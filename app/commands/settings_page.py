@@ -170,6 +170,7 @@ _FIXED: Final = {
     "hook_budget_ms_max": "Longest time in milliseconds that a hook may ask for.",
     "hook_threads_max": "Calls of a hook at a time, of those that do not return, too.",
     "hook_events_pending_max": "What a hook is to be told of and has not been; more is not told.",
+    "hook_handles_pending_max": "Receipt handles in that; when it has as many, no more is told.",
     "hook_reason_chars_max": "Characters of why a hook refuses a send; more are cut.",
     "client_id_chars_max": "Characters of a client id.",
     "name_chars_max": "Characters of the name of a topic or a group.",

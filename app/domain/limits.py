@@ -166,6 +166,10 @@ HOOK_THREADS_MAX = 4
 HOOK_EVENTS_PENDING_MAX = 10_000
 """What a hook is to be told of and has not been: more is not told."""
 
+HOOK_HANDLES_PENDING_MAX = 100_000
+"""Receipt handles in what a hook is to be told of and has not been: from there on no more is
+told."""
+
 HOOK_REASON_CHARS_MAX = 500
 """Of why a hook refuses a send; more is cut."""
 
@@ -195,6 +199,7 @@ FIXED_LIMITS: Final[Mapping[str, int]] = {
     "hook_budget_ms_max": HOOK_BUDGET_MS_MAX,
     "hook_threads_max": HOOK_THREADS_MAX,
     "hook_events_pending_max": HOOK_EVENTS_PENDING_MAX,
+    "hook_handles_pending_max": HOOK_HANDLES_PENDING_MAX,
     "hook_reason_chars_max": HOOK_REASON_CHARS_MAX,
     "metric_labels_max": METRIC_LABELS_MAX,
     "clients_listed_max": CLIENTS_LISTED_MAX,

@@ -569,4 +569,4 @@ def tell_hooks(hooks: Hooks, topic: str, group: str, results: Sequence[SettleRes
             for each in results
         ]
 
-    hooks.settled(SettledMessages(topic, group, handles))
+    hooks.settled(SettledMessages(topic, group, len(results), handles))

@@ -95,11 +95,15 @@ class SettledHandle:
 class SettledMessages:
     """One request that settled deliveries of a group. Handles are made when they are asked for."""
 
-    __slots__ = ("_make", "group", "topic")
+    __slots__ = ("_make", "count", "group", "topic")
 
-    def __init__(self, topic: str, group: str, make: Callable[[], Sequence[SettledHandle]]) -> None:
+    def __init__(
+        self, topic: str, group: str, count: int, make: Callable[[], Sequence[SettledHandle]]
+    ) -> None:
         self.topic = topic
         self.group = group
+        self.count = count
+        """Handles of the request."""
         self._make = make
 
     @property

@@ -12,6 +12,8 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TypeVar
 
+from app.domain.limits import HOOK_REASON_CHARS_MAX
+
 _Result = TypeVar("_Result")
 _Work = Callable[[], None]
 
@@ -21,7 +23,7 @@ class NoThread(Exception):
 
 
 class HookThreads:
-    """One per hook."""
+    """Of the checks of a hook, or of one of its points that are told."""
 
     def __init__(self, name: str, most: int) -> None:
         self._name = f"hook {name}"
@@ -82,7 +84,7 @@ def _answer(
     try:
         result = function()
     except BaseException as error:  # noqa: BLE001 - it is other people's code
-        _tell(loop, answer, None, error, returned)
+        _tell(loop, answer, None, HookRaised(type(error).__name__, _said_by(error)), returned)
     else:
         _tell(loop, answer, result, None, returned)
 
@@ -91,7 +93,7 @@ def _tell(
     loop: asyncio.AbstractEventLoop,
     answer: "asyncio.Future[_Result]",
     result: _Result | None,
-    error: BaseException | None,
+    error: "HookRaised | None",
     returned: Callable[[], None],
 ) -> None:
     def tell() -> None:
@@ -101,14 +103,32 @@ def _tell(
         if error is None:
             answer.set_result(result)  # type: ignore[arg-type]
         else:
-            answer.set_exception(HookRaised(error))
+            answer.set_exception(error)
 
     with contextlib.suppress(RuntimeError):  # the loop has ended
         loop.call_soon_threadsafe(tell)
 
 
 class HookRaised(Exception):
-    """The hook raised this; kept apart, as it may be no `Exception`."""
+    """The hook raised something, which is kept apart, as it may be no `Exception`."""
 
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(f"{type(error).__name__}: {error}")
+    def __init__(self, kind: str, said: str) -> None:
+        super().__init__(f"{kind}: {said}")
+        self.kind = kind
+        """The name of its class."""
+
+
+def _said_by(error: BaseException) -> str:
+    """What an error says. On a thread: that, too, is other people's code, which may take long, or
+    raise."""
+    try:
+        return one_line(str(error))
+    except BaseException:  # noqa: BLE001
+        return "it cannot say what"
+
+
+def one_line(text: str) -> str:
+    """At most `HOOK_REASON_CHARS_MAX` of it, as one line that can be written anywhere."""
+    plain = str.__getitem__(text, slice(HOOK_REASON_CHARS_MAX))  # of a subclass, too
+    known = plain.encode("utf-8", "backslashreplace").decode()
+    return "".join(each if each.isprintable() else " " for each in known)

@@ -3,11 +3,14 @@
 A check is asked on a thread and waited for as long as its budget. One that raises, is too late, or
 has no thread left, means what it declares: the send is taken ("open"), or it is refused ("closed").
 What was sent and settled is gathered and told in batches, one call of a hook at a time; when a hook
-is too slow for it, the oldest is kept and the newest left out. Everything is counted, and the first
-failure in a minute is logged. Without hooks nothing of this runs. Event loop only.
+is too slow for it, the oldest is kept and the newest left out. Checks and what is told have threads
+of their own: neither waits for the other. Everything is counted, and the first failure in a minute
+is logged. Whatever runs a hook's code, the texts of its errors too, is done on those threads.
+Without hooks nothing of this runs. Event loop only.
 """
 
 import asyncio
+import inspect
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -27,17 +30,18 @@ from app.broker.hooks.hook_contract import (
     SentMessages,
     SettledMessages,
 )
-from app.broker.hooks.hook_threads import HookRaised, HookThreads, NoThread
+from app.broker.hooks.hook_threads import HookRaised, HookThreads, NoThread, one_line
 from app.domain.limits import (
     HOOK_BUDGET_MS_MAX,
     HOOK_EVENTS_PENDING_MAX,
-    HOOK_REASON_CHARS_MAX,
+    HOOK_HANDLES_PENDING_MAX,
     HOOK_THREADS_MAX,
 )
 
 _LOG: Final = logging.getLogger(__name__)
 _LOG_EVERY_S: Final = 60.0
 _TOLD_AT_ONCE: Final = 1_000
+_POINTS: Final = ("check_send", "after_send", "on_settle")
 
 _Event = TypeVar("_Event", SentMessages, SettledMessages)
 
@@ -53,46 +57,63 @@ class NamedHook(NamedTuple):
     hook: Hook
 
 
+class _NoText(NamedTuple):
+    """A check returned this instead of a text."""
+
+    kind: str
+
+
+class _Outcome(NamedTuple):
+    """What became of a call."""
+
+    result: str
+    """ok, refused, raised, late or busy."""
+    why: str = ""
+    """For the client: why it is not ok."""
+
+
 class _Calls:
     """The calls of one hook."""
 
     def __init__(self, named: NamedHook) -> None:
         self.name, hook = named
         budget_ms = getattr(hook, "budget_ms", DEFAULT_BUDGET_MS)
-        if not isinstance(budget_ms, int) or not 1 <= budget_ms <= HOOK_BUDGET_MS_MAX:
+        if type(budget_ms) is not int or not 1 <= budget_ms <= HOOK_BUDGET_MS_MAX:
             raise UnusableHook(
                 f"hook {self.name!r}: budget_ms is {budget_ms!r}; it must be a whole number from 1"
                 f" to {HOOK_BUDGET_MS_MAX}"
             )
         self.budget_s = budget_ms / 1_000
-        self.threads = HookThreads(self.name, HOOK_THREADS_MAX)
         self.counts: Counter[tuple[str, str]] = Counter()
         """(point, result) → calls."""
         self.dropped = 0
         self._logs_from_s = 0.0
 
-    async def run(self, point: str, function: Callable[[], object]) -> tuple[str, object]:
-        """Result (ok, refused, raised, late or busy), and why it is not ok."""
-        value: object
+    async def run(
+        self, point: str, threads: HookThreads, function: Callable[[], str | _NoText | None]
+    ) -> _Outcome:
+        """Call it on a thread. What it returns is why it refuses."""
+        said = None
         try:
-            result, value = "ok", await self.threads.call(function, self.budget_s)
+            value = await threads.call(function, self.budget_s)
         except TimeoutError:
-            result, value = "late", f"it took longer than {self.budget_s * 1_000:.0f} ms"
+            outcome = _Outcome("late", f"it took longer than {self.budget_s * 1_000:.0f} ms")
         except NoThread:
-            result, value = "busy", f"all its {HOOK_THREADS_MAX} threads are in calls"
+            outcome = _Outcome("busy", f"all its {HOOK_THREADS_MAX} threads are in calls")
         except HookRaised as error:
-            result, value = "raised", str(error)
-        if point == "check_send" and result == "ok" and value is not None:
-            result = "refused"
-            if not isinstance(value, str):
-                result, value = (
-                    "raised",
-                    f"it returned {type(value).__name__}, no text",
-                )
-        self.counts[point, result] += 1
-        if result not in {"ok", "refused"}:
-            self.complain(point, str(value))
-        return result, value
+            outcome = _Outcome("raised", f"it raised {error.kind}")
+            said = str(error)  # for the log only
+        else:
+            if value is None:
+                outcome = _Outcome("ok")
+            elif isinstance(value, _NoText):
+                outcome = _Outcome("raised", f"it returned {value.kind}, no text")
+            else:
+                outcome = _Outcome("refused", value)
+        self.counts[point, outcome.result] += 1
+        if outcome.result not in {"ok", "refused"}:
+            self.complain(point, said or outcome.why)
+        return outcome
 
     def complain(self, point: str, text: str) -> None:
         """Log it, once a minute."""
@@ -102,74 +123,108 @@ class _Calls:
             _LOG.warning("hook %s failed in %s: %s", self.name, point, text)
 
 
+def _asked(check: Callable[[SendRequest], object], request: SendRequest) -> str | _NoText | None:
+    """What a check says. On a thread, as a text may be of a class of the hook's."""
+    value = check(request)
+    if value is None:
+        return None
+    return one_line(value) if isinstance(value, str) else _NoText(type(value).__name__)
+
+
+class _Check(NamedTuple):
+    """A hook that is asked."""
+
+    calls: _Calls
+    threads: HookThreads
+    ask: Callable[[SendRequest], object]
+    is_closed: bool
+    """What it cannot decide is refused."""
+
+
 class _Listener(Generic[_Event]):
-    """Tells one hook what has happened, in batches."""
+    """Tells one hook what has happened, in batches, one call at a time."""
 
     def __init__(
-        self, calls: _Calls, point: str, tell: Callable[[Sequence[_Event]], object]
+        self,
+        calls: _Calls,
+        point: str,
+        tell: Callable[[Sequence[_Event]], object],
+        handles_of: Callable[[_Event], int],
     ) -> None:
         self._calls = calls
         self._point = point
         self._tell: Callable[[Sequence[_Event]], object] = tell
+        self._handles_of: Callable[[_Event], int] = handles_of
+        self._threads = HookThreads(calls.name, 1)
         self._events: list[_Event] = []
+        self._handles = 0
+        """Of all that wait."""
         self._task: asyncio.Task[None] | None = None
 
     def hear(self, events: Sequence[_Event]) -> None:
-        room = HOOK_EVENTS_PENDING_MAX - len(self._events)
+        if self._handles >= HOOK_HANDLES_PENDING_MAX:
+            room = 0
+        else:
+            room = max(HOOK_EVENTS_PENDING_MAX - len(self._events), 0)
         self._calls.dropped += max(len(events) - room, 0)
-        self._events += events[: max(room, 0)]
-        if self._task is None:
+        heard = events[:room]
+        self._events += heard
+        self._handles += sum(map(self._handles_of, heard))
+        if self._task is None and heard:
             self._task = asyncio.get_running_loop().create_task(self._tell_all())
 
     async def _tell_all(self) -> None:
         try:
             while self._events:
                 told, self._events = self._events[:_TOLD_AT_ONCE], self._events[_TOLD_AT_ONCE:]
-                result, _ = await self._calls.run(self._point, partial(_told, self._tell, told))
-                if result == "busy":
-                    self._calls.dropped += len(told)
-                if result in {"late", "busy"}:  # one at a time
-                    await self._calls.threads.until_idle()
+                self._handles -= sum(map(self._handles_of, told))
+                work = partial(_told, self._tell, told)
+                outcome = await self._calls.run(self._point, self._threads, work)
+                if outcome.result == "late":
+                    await self._threads.until_idle()
         finally:
             self._task = None
 
     def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
+        self._threads.close()
 
 
 def _told(tell: Callable[[Sequence[_Event]], object], events: Sequence[_Event]) -> None:
     tell(events)
 
 
+def _no_handles(_: SentMessages) -> int:
+    return 0
+
+
+def _handles_of(settled: SettledMessages) -> int:
+    return settled.count
+
+
 class Hooks:
-    """One per broker; most have none. Made from hooks that `check_hook` found usable."""
+    """One per broker; most have none. Raises `UnusableHook` for one that is not as the contract
+    says."""
 
     def __init__(self, named: Sequence[NamedHook] = ()) -> None:
         self.calls: list[_Calls] = []
-        self._checks: list[tuple[_Calls, ChecksSends]] = []
+        self._checks: list[_Check] = []
         self._sends: list[_Listener[SentMessages]] = []
         self._settles: list[_Listener[SettledMessages]] = []
         for each in named:
             calls, hook = _Calls(each), each.hook
             self.calls.append(calls)
+            _check_points(each)
             if isinstance(hook, ChecksSends):
-                if hook.fails not in {"open", "closed"}:
-                    raise UnusableHook(f"hook {each.name!r}: fails must be 'open' or 'closed'")
-                self._checks.append((calls, hook))
-            elif hasattr(hook, "check_send"):
-                raise UnusableHook(
-                    f"hook {each.name!r} has check_send and does not say what its failure means:"
-                    " give it fails = 'open' or fails = 'closed'"
-                )
+                threads = HookThreads(calls.name, HOOK_THREADS_MAX)
+                self._checks.append(_Check(calls, threads, hook.check_send, hook.fails == "closed"))
             if isinstance(hook, HearsSends):
-                self._sends.append(_Listener(calls, "after_send", hook.after_send))
+                told = _Listener(calls, "after_send", hook.after_send, _no_handles)
+                self._sends.append(told)
             if isinstance(hook, HearsSettles):
-                self._settles.append(_Listener(calls, "on_settle", hook.on_settle))
-            if not any(hasattr(hook, name) for name in ("check_send", "after_send", "on_settle")):
-                raise UnusableHook(
-                    f"hook {each.name!r} has none of check_send, after_send and on_settle"
-                )
+                heard = _Listener(calls, "on_settle", hook.on_settle, _handles_of)
+                self._settles.append(heard)
         self.is_on = bool(self._checks or self._sends)
         """Whether any hook has to do with sends."""
         self.check_sends = bool(self._checks)
@@ -181,20 +236,20 @@ class Hooks:
     async def check_send(self, request: SendRequest) -> None:
         """Ask all checks, in their order. Raises `ForbiddenByHook` or `HookFailed`, both
         "not_stored"."""
-        for calls, hook in self._checks:
-            result, value = await calls.run("check_send", partial(hook.check_send, request))
+        for calls, threads, ask, is_closed in self._checks:
+            result, why = await calls.run("check_send", threads, partial(_asked, ask, request))
             if result == "ok":
                 continue
             if result == "refused":
                 raise ForbiddenByHook(
-                    f"hook {calls.name!r} refuses this send: {str(value)[:HOOK_REASON_CHARS_MAX]}",
+                    f"hook {calls.name!r} refuses this send: {why}",
                     hint="mend what it says, or ask who runs this node",
                     fields={"hook": calls.name},
                     outcome="not_stored",
                 )
-            if hook.fails == "closed":
+            if is_closed:
                 raise HookFailed(
-                    f"hook {calls.name!r} could not decide about this send: {value}",
+                    f"hook {calls.name!r} could not decide about this send: {why}",
                     hint="send again later; the operator finds the fault in the node's log",
                     fields={"hook": calls.name},
                     outcome="not_stored",
@@ -217,5 +272,32 @@ class Hooks:
             heard_sends.close()
         for heard_settles in self._settles:
             heard_settles.close()
-        for calls in self.calls:
-            calls.threads.close()
+        for check in self._checks:
+            check.threads.close()
+
+
+def _check_points(named: NamedHook) -> None:
+    """Raise `UnusableHook` for a hook whose methods cannot be called as they are to be."""
+    name, hook = named
+    points = [point for point in _POINTS if hasattr(hook, point)]
+    if not points:
+        raise UnusableHook(f"hook {name!r} has none of check_send, after_send and on_settle")
+    for point in points:
+        method = getattr(hook, point)
+        if not callable(method):
+            raise UnusableHook(f"hook {name!r}: {point} is no method")
+        if inspect.iscoroutinefunction(method):
+            raise UnusableHook(
+                f"hook {name!r}: {point} is a coroutine, which nobody awaits: hooks are called on"
+                " threads; write it without async"
+            )
+    if "check_send" not in points:
+        return
+    fails = getattr(hook, "fails", None)
+    if fails is None:
+        raise UnusableHook(
+            f"hook {name!r} has check_send and does not say what its failure means:"
+            " give it fails = 'open' or fails = 'closed'"
+        )
+    if fails not in ("open", "closed"):
+        raise UnusableHook(f"hook {name!r}: fails must be 'open' or 'closed'")

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from threading import Event
+from threading import Event, current_thread, main_thread
 
 import pytest
+from typing_extensions import override
 
 from app.broker.hooks.hook_contract import (
     Failing,
@@ -15,7 +16,12 @@ from app.broker.hooks.hook_contract import (
     SettledMessages,
 )
 from app.broker.hooks.hooks import Hooks, NamedHook, UnusableHook
-from app.domain.limits import HOOK_EVENTS_PENDING_MAX, HOOK_THREADS_MAX
+from app.domain.limits import (
+    HOOK_EVENTS_PENDING_MAX,
+    HOOK_HANDLES_PENDING_MAX,
+    HOOK_REASON_CHARS_MAX,
+    HOOK_THREADS_MAX,
+)
 from app.domain.message import Message
 from tests.support.nodes.waiting import until
 
@@ -53,8 +59,10 @@ class Ear:
         self.settles: list[SettledMessages] = []
         self.go_on = Event()
         self.go_on.set()
+        self.calls = 0
 
     def after_send(self, sends: Sequence[SentMessages]) -> None:
+        self.calls += 1
         assert self.go_on.wait(30)
         self.sends.append(list(sends))
 
@@ -144,7 +152,7 @@ async def test_a_check_that_hangs_is_left_alone(release: Event) -> None:
     assert len(hanging.seen) == HOOK_THREADS_MAX
     assert hooks.calls[0].counts["check_send", "late"] == HOOK_THREADS_MAX
     release.set()
-    await until(lambda: hooks.calls[0].threads.running == 0)
+    await until(lambda: hooks._checks[0].threads.running == 0)
     await hooks.check_send(request())
     hooks.close()
 
@@ -156,18 +164,131 @@ async def test_many_checks_at_once_are_answered() -> None:
     assert hooks.calls[0].counts["check_send", "ok"] == HOOK_THREADS_MAX
 
 
+class UnwritableText(str):
+    """A text that cannot be written."""
+
+    __slots__ = ()
+
+    @override
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("kind", ["a surrogate", "a subclass", "long", "lines"])
+async def test_why_a_check_refuses_is_told_in_one_line(kind: str) -> None:
+    why, told = {
+        "a surrogate": ("no \ud800 key", "no \\ud800 key"),
+        "a subclass": (UnwritableText("no key"), "no key"),
+        "long": ("x" * 10_000_000, "x" * HOOK_REASON_CHARS_MAX),
+        "lines": ("no\r\nX-Key: 1", "no  X-Key: 1"),
+    }[kind]
+    with pytest.raises(ForbiddenByHook) as refused:
+        await hooks_of(Check(lambda _: why)).check_send(request())
+    assert refused.value.detail == f"hook 'h0' refuses this send: {told}"
+    refused.value.detail.encode()
+
+
+class Unspeakable(Exception):
+    """Its text is made on a thread of the hook, if at all."""
+
+    texts: list[bool]
+
+    @override
+    def __str__(self) -> str:
+        self.texts.append(current_thread() is main_thread())
+        raise SystemExit(3)
+
+
+async def test_what_a_check_raises_is_looked_at_on_its_thread(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    error = Unspeakable()
+    error.texts = []
+
+    def raise_it(_: SendRequest) -> object:
+        raise error
+
+    hooks = hooks_of(Check(raise_it))
+    with pytest.raises(HookFailed, match="it raised Unspeakable"):
+        await hooks.check_send(request())
+    assert hooks.calls[0].counts == {("check_send", "raised"): 1}
+    assert error.texts == [False]
+    assert "it cannot say what" in caplog.text
+
+
+async def test_what_a_check_raises_is_for_the_log_only(caplog: pytest.LogCaptureFixture) -> None:
+    def raise_it(_: SendRequest) -> object:
+        raise ValueError("postgres://ann:secret@db is away\nINFO all is well")
+
+    with pytest.raises(HookFailed, match="it raised ValueError") as failed:
+        await hooks_of(Check(raise_it)).check_send(request())
+    assert "secret" not in failed.value.detail
+    [line] = [each.getMessage() for each in caplog.records]
+    assert line.endswith("postgres://ann:secret@db is away INFO all is well")
+
+
+class Both(Ear):
+    """Is asked, and hears."""
+
+    fails: Failing = "closed"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.budget_ms = 20
+        self.answer = Event()
+        self.answer.set()
+
+    def check_send(self, request: SendRequest) -> str | None:
+        assert self.answer.wait(30)
+        return None
+
+
+async def test_checks_and_what_is_told_do_not_wait_for_each_other() -> None:
+    both = Both()
+    hooks = hooks_of(both)
+    both.answer.clear()
+    for _ in range(HOOK_THREADS_MAX):  # the check has lost all its threads
+        with pytest.raises(HookFailed, match="longer than"):
+            await hooks.check_send(request())
+    hooks.sent([SENT])
+    await until(lambda: len(both.sends) == 1)
+    both.go_on.clear()
+    hooks.sent([SENT])
+    await until(lambda: hooks.calls[0].counts["after_send", "late"] >= 1)
+    both.go_on.set()
+    hooks.sent([SENT])
+    await until(lambda: len(both.sends) == 3)  # checks are under way still
+    assert hooks.calls[0].dropped == 0
+    both.answer.set()
+    await until(lambda: hooks._checks[0].threads.running == 0)
+    hooks.close()
+
+
+async def test_what_is_to_be_told_has_a_bound_by_its_handles() -> None:
+    ear = Ear()
+    hooks = hooks_of(ear)
+    large = SettledMessages("orders", "billing", HOOK_HANDLES_PENDING_MAX - 1, list)
+    for _ in range(4):  # the task that tells them runs no earlier than this one waits
+        hooks.settled(large)
+    assert hooks.calls[0].dropped == 2
+    await until(lambda: len(ear.settles) == 2)
+    hooks.settled(large)
+    await until(lambda: len(ear.settles) == 3)
+    assert hooks.calls[0].dropped == 2
+
+
 async def test_what_is_sent_and_settled_is_told_in_batches() -> None:
     ear = Ear()
     ear.go_on.clear()
     hooks = hooks_of(ear)
     hooks.sent([SENT])
-    await until(lambda: hooks.calls[0].threads.running == 1)
+    await until(lambda: ear.calls == 1)
     for _ in range(50):
         hooks.sent([SENT])
     ear.go_on.set()
     await until(lambda: sum(map(len, ear.sends)) == 51)
     assert [len(each) for each in ear.sends] == [1, 50]
-    hooks.settled(SettledMessages("orders", "billing", list))
+    hooks.settled(SettledMessages("orders", "billing", 0, list))
     await until(lambda: len(ear.settles) == 1)
 
 
@@ -176,7 +297,7 @@ async def test_a_slow_ear_is_told_less() -> None:
     ear.go_on.clear()
     hooks = hooks_of(ear)
     hooks.sent([SENT])
-    await until(lambda: hooks.calls[0].threads.running == 1)
+    await until(lambda: ear.calls == 1)
     hooks.sent([SENT] * (HOOK_EVENTS_PENDING_MAX + 5))
     assert hooks.calls[0].dropped == 5
     ear.go_on.set()
@@ -193,7 +314,6 @@ async def test_an_ear_that_is_late_hears_on_when_it_has_returned() -> None:
     hooks.sent([SENT])
     ear.go_on.set()
     await until(lambda: len(ear.sends) == 2)
-    await until(lambda: hooks.calls[0].threads.running == 0)
 
 
 class NoFails:
@@ -213,6 +333,30 @@ class Hasty(Ear):
     budget_ms = 0
 
 
+class Yes(Ear):
+    budget_ms = True
+
+
+class Waits:
+    fails = "open"
+
+    async def check_send(self, request: SendRequest) -> str | None:
+        return "never"
+
+
+class WaitsToHear:
+    async def after_send(self, sends: Sequence[SentMessages]) -> None:
+        pass
+
+
+class NoMethod:
+    after_send = "sends"
+
+
+class ListOfFails(NoFails):
+    fails = ["open"]  # noqa: RUF012
+
+
 @pytest.mark.parametrize(
     ("hook", "text"),
     [
@@ -220,6 +364,11 @@ class Hasty(Ear):
         (Odd(), "must be 'open' or"),
         (Nothing(), "none of check_send"),
         (Hasty(), "from 1 to 5000"),
+        (Yes(), "from 1 to 5000"),
+        (Waits(), "check_send is a coroutine, which nobody awaits"),
+        (WaitsToHear(), "after_send is a coroutine"),
+        (NoMethod(), "after_send is no method"),
+        (ListOfFails(), "must be 'open' or"),
     ],
 )
 async def test_a_hook_that_is_not_one_is_refused(hook: object, text: str) -> None:

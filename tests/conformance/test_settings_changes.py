@@ -177,7 +177,7 @@ async def test_a_change_and_a_deletion_at_once(metadata: Metadata, other: Metada
 async def test_a_tighter_bound_is_no_reason_to_refuse_another_change(metadata: Metadata) -> None:
     await metadata.change_topic("orders", {"queues": 9})
     await metadata.change_group("billing", {"max_attempts": 9})
-    metadata._limits = Limits(queues_per_topic_max=5, attempts_max=5)
+    metadata._limits.take_over(Limits(queues_per_topic_max=5, attempts_max=5))
     await metadata.change_topic("orders", {"queues": 9, "trace": TraceMode.OFF})
     await metadata.change_group("billing", {"invisible_ms": 5_000})
     with pytest.raises(IllegalSetting, match="from 1 to 5"):

@@ -8,7 +8,7 @@ when the connection broke at the commit, it is unknown: all changes may be repea
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Final, Self
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -18,7 +18,6 @@ from app.cluster.metadata.access.policies import Policies
 from app.cluster.metadata.access.principals import Principals
 from app.cluster.metadata.audit.audit_trail import AuditTrail
 from app.cluster.metadata.consumers import committed_offsets as offsets
-from app.cluster.metadata.consumers import member_numbers
 from app.cluster.metadata.consumers.memberships import Memberships
 from app.cluster.metadata.consumers.offset_snapshots import OffsetSnapshots
 from app.cluster.metadata.database.config import ClusterConfig
@@ -40,17 +39,13 @@ from app.cluster.metadata.snapshot import (
 )
 from app.cluster.metadata.tables import deletions, namespaces, versions
 from app.cluster.metadata.tables.groups import GROUPS
-from app.cluster.metadata.tables.room import Owner
 from app.cluster.metadata.tables.schedules import Schedules
-from app.cluster.metadata.tables.settings_table import Change
 from app.cluster.metadata.tables.topics import TOPICS, load_places
-from app.domain.access.actions import Action
-from app.domain.access.audit import ACTOR, Shown
-from app.domain.access.audit import Change as AuditedChange
+from app.cluster.metadata.topics_and_groups import NamedSettings, Surroundings, note_change
 from app.domain.access.caller import OPEN, Caller, Known
 from app.domain.access.standing import Visible, every
-from app.domain.changes.conditions import Changed, Conditions, Terms
-from app.domain.changes.merging import Named, by_name
+from app.domain.changes.conditions import Changed, Terms
+from app.domain.changes.merging import Named
 from app.domain.clock import Clock
 from app.domain.errors import GroupNotFound, TopicNotFound
 from app.domain.identity import Deletion, Kind
@@ -59,8 +54,6 @@ from app.domain.names import (
     check_group,
     check_namespace,
     check_topic,
-    did_you_mean,
-    suggest_similar,
 )
 from app.domain.positions import CommittedOffset
 from app.domain.settings import (
@@ -74,12 +67,6 @@ from app.domain.settings import (
 from app.runtime.secure.secret_key import SecretKey
 
 _LOG: Final = logging.getLogger(__name__)
-
-_DERIVED: Final = ("shards", "here", "writable_here")
-"""Of a topic: where its queues are, which no change says."""
-
-View = TopicView | GroupView | NamespaceView
-"""What a change is shown by in the audit."""
 
 
 class Metadata:
@@ -100,9 +87,34 @@ class Metadata:
         self._database = database
         self._clock = clock
         self._limits = limits
-        self._default_flush = config.default_flush
-        self._topics_owned_max = config.topics_owned_max
-        self._groups_owned_max = config.groups_owned_max
+        around = Surroundings(
+            database, clock, limits, self.audit, lambda: self.snapshot, self._show
+        )
+        self._topics = NamedSettings(
+            TOPICS,
+            around,
+            config.topics_owned_max,
+            check_topic,
+            lambda: default_topic_settings(limits, config.default_flush),
+            check_topic_settings,
+            lambda name: TopicNotFound(f"there is no topic {name!r}"),
+            lambda snapshot: snapshot.topics,
+            ClusterSnapshot.with_topic,
+            ClusterSnapshot.without_topic,
+            self._placed,
+        )
+        self._groups = NamedSettings(
+            GROUPS,
+            around,
+            config.groups_owned_max,
+            check_group,
+            lambda: default_group_settings(limits),
+            check_group_settings,
+            lambda name: GroupNotFound(f"there is no consumer group {name!r}"),
+            lambda snapshot: snapshot.groups,
+            ClusterSnapshot.with_group,
+            ClusterSnapshot.without_group,
+        )
         self.shard = shards.UNCLAIMED
         """The one of this node, once it is claimed."""
         self.grant_id: bytes | None = None
@@ -163,24 +175,7 @@ class Metadata:
         self, name: str, named: Named, terms: Terms | None = None
     ) -> Changed[TopicView]:
         """Make a topic, or merge what is named into it; what changes nothing writes nothing."""
-        check_topic(name)
-        terms = terms or Terms()
-        change = Change(
-            named,
-            default_topic_settings(self._limits, self._default_flush),
-            lambda settings: check_topic_settings(settings, self._limits),
-            self._clock.now_ms(),
-            terms,
-            self._limits,
-            self._owner(self._topics_owned_max),
-        )
-        async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
-            changed = await TOPICS.change(connection, name, change)
-            await self._note_change(connection, f"topic:{name}", changed.before, changed.after)
-            after = await self._placed(connection, changed.after)
-        if not terms.is_dry_run:
-            await self._show(after.version, lambda now: now.with_topic(after))
-        return changed
+        return await self._topics.change(name, named, terms or Terms())
 
     async def put_topic(
         self,
@@ -194,48 +189,15 @@ class Metadata:
 
         `if_version=0`: only make it.
         """
-        terms = Terms(Conditions.at(if_version), generation=generation)
-        changed = await self.change_topic(name, by_name(settings), terms)
-        return changed.after, changed.is_made
+        return await self._topics.put(name, settings, if_version, generation)
 
     async def ensure_topic(self, name: str, *, generation: int = 0) -> TopicView:
         """The topic; made with the defaults when there is none."""
-        if present := self.snapshot.topics.get(name):
-            return present
-        check_topic(name)
-        settings = default_topic_settings(self._limits, self._default_flush)
-        now_ms = self._clock.now_ms()
-        async with self._database.transaction() as connection:
-            topic = await TOPICS.ensure(
-                connection,
-                name,
-                settings,
-                generation=generation,
-                now_ms=now_ms,
-                limits=self._limits,
-                owner=self._owner(self._topics_owned_max),
-            )
-            if topic.created_ms == now_ms:  # else another was faster
-                await self._note_change(connection, f"topic:{name}", None, topic)
-            topic = await self._placed(connection, topic)
-        await self._show(topic.version, lambda now: now.with_topic(topic))
-        return topic
+        return await self._topics.ensure(name, generation)
 
     async def delete_topic(self, name: str, terms: Terms | None = None) -> TopicView:
         """Delete a topic with the offsets that groups have in it, or raise `TopicNotFound`."""
-        terms = terms or Terms()
-        async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
-            now_ms = self._clock.now_ms()
-            removed = await TOPICS.remove(connection, name, terms.conditions, now_ms=now_ms)
-            if removed is not None:
-                await self._note_change(connection, f"topic:{name}", removed[0], None)
-        if removed is None:
-            error = TopicNotFound(f"there is no topic {name!r}")
-            raise suggest_similar(error, "topic", name, self.snapshot.topics, did_you_mean)
-        view, version = removed
-        if not terms.is_dry_run:
-            await self._show(version, lambda now: now.without_topic(name, version))
-        return view
+        return await self._topics.delete(name, terms or Terms())
 
     def list_topics(
         self,
@@ -247,9 +209,7 @@ class Metadata:
         visible: Visible = every,
     ) -> Page[TopicView]:
         """Topics of a namespace by name, from the snapshot."""
-        size_max = self._limits.page_size_max
-        wanted = Wanted(namespace, prefix)
-        return page_of(self.snapshot.topics, wanted, page_size, page_token, size_max, visible)
+        return self._topics.page(namespace, prefix, page_size, page_token, visible)
 
     # Consumer groups
 
@@ -257,24 +217,7 @@ class Metadata:
         self, name: str, named: Named, terms: Terms | None = None
     ) -> Changed[GroupView]:
         """Make a group, or merge what is named into it; what changes nothing writes nothing."""
-        check_group(name)
-        terms = terms or Terms()
-        change = Change(
-            named,
-            default_group_settings(self._limits),
-            lambda settings: check_group_settings(settings, self._limits),
-            self._clock.now_ms(),
-            terms,
-            self._limits,
-            self._owner(self._groups_owned_max),
-        )
-        async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
-            changed = await GROUPS.change(connection, name, change)
-            await self._note_change(connection, f"group:{name}", changed.before, changed.after)
-        if not terms.is_dry_run:
-            after = changed.after
-            await self._show(after.version, lambda now: now.with_group(after))
-        return changed
+        return await self._groups.change(name, named, terms or Terms())
 
     async def put_group(
         self,
@@ -288,49 +231,15 @@ class Metadata:
 
         `if_version=0`: only make it.
         """
-        terms = Terms(Conditions.at(if_version), generation=generation)
-        changed = await self.change_group(name, by_name(settings), terms)
-        return changed.after, changed.is_made
+        return await self._groups.put(name, settings, if_version, generation)
 
     async def ensure_group(self, name: str, *, generation: int = 0) -> GroupView:
         """The group; made with the defaults when there is none. Offsets need a group."""
-        if present := self.snapshot.groups.get(name):
-            return present
-        check_group(name)
-        settings = default_group_settings(self._limits)
-        now_ms = self._clock.now_ms()
-        async with self._database.transaction() as connection:
-            group = await GROUPS.ensure(
-                connection,
-                name,
-                settings,
-                generation=generation,
-                now_ms=now_ms,
-                limits=self._limits,
-                owner=self._owner(self._groups_owned_max),
-            )
-            if group.created_ms == now_ms:  # else another was faster
-                await self._note_change(connection, f"group:{name}", None, group)
-        await self._show(group.version, lambda now: now.with_group(group))
-        return group
+        return await self._groups.ensure(name, generation)
 
     async def delete_group(self, name: str, terms: Terms | None = None) -> GroupView:
         """Delete a group with the offsets that it has, or raise `GroupNotFound`."""
-        terms = terms or Terms()
-        async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
-            now_ms = self._clock.now_ms()
-            removed = await GROUPS.remove(connection, name, terms.conditions, now_ms=now_ms)
-            if removed is not None:
-                await self._note_change(connection, f"group:{name}", removed[0], None)
-            if removed is not None:
-                await member_numbers.forget_deleted(connection)
-        if removed is None:
-            missing = GroupNotFound(f"there is no consumer group {name!r}")
-            raise suggest_similar(missing, "group", name, self.snapshot.groups, did_you_mean)
-        view, version = removed
-        if not terms.is_dry_run:
-            await self._show(version, lambda now: now.without_group(name, version))
-        return view
+        return await self._groups.delete(name, terms or Terms())
 
     def list_groups(
         self,
@@ -342,9 +251,7 @@ class Metadata:
         visible: Visible = every,
     ) -> Page[GroupView]:
         """Groups of a namespace by name, from the snapshot."""
-        size_max = self._limits.page_size_max
-        wanted = Wanted(namespace, prefix)
-        return page_of(self.snapshot.groups, wanted, page_size, page_token, size_max, visible)
+        return self._groups.page(namespace, prefix, page_size, page_token, visible)
 
     # Namespaces
 
@@ -355,7 +262,7 @@ class Metadata:
         async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
             changed = await namespaces.put(connection, name, terms, self._clock.now_ms())
             resource = f"namespace:{name}"
-            await self._note_change(connection, resource, changed.before, changed.after)
+            await note_change(self.audit, connection, resource, changed.before, changed.after)
         if not terms.is_dry_run:
             after = changed.after
             await self._show(after.version, lambda now: now.with_namespace(after))
@@ -368,7 +275,7 @@ class Metadata:
         terms = terms or Terms()
         async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
             view, version = await namespaces.remove(connection, name, terms)
-            await self._note_change(connection, f"namespace:{name}", view, None)
+            await note_change(self.audit, connection, f"namespace:{name}", view, None)
         if not terms.is_dry_run:
             await self._show(version, lambda now: now.without_namespace(name, version))
         return view
@@ -539,23 +446,6 @@ class Metadata:
         async with self._database.transaction() as connection:
             await shared_secrets.accept_key(connection, fingerprint, self._clock.now_ms())
 
-    @staticmethod
-    def _owner(most: int) -> Owner:
-        """Whoever has asked for what is made now, and how many of its kind it may have."""
-        return Owner(ACTOR.get().principal, most)
-
-    async def _note_change(
-        self, connection: AsyncConnection, resource: str, before: View | None, after: View | None
-    ) -> None:
-        """Tell the audit what was changed; what changes nothing is not told."""
-        if before == after:
-            return
-        action = Action.CREATE if before is None else Action.UPDATE
-        change = AuditedChange(
-            Action.DELETE if after is None else action, resource, _shown(before), _shown(after)
-        )
-        await self.audit.changed(connection, change)
-
     # The snapshot
 
     async def _show(
@@ -590,9 +480,3 @@ class Metadata:
         # While we were reading, a change of our own may have brought a newer one.
         if loaded.version >= self.snapshot.version:
             self.snapshot = loaded
-
-
-def _shown(view: View | None) -> Shown | None:
-    if view is None:
-        return None
-    return {name: value for name, value in asdict(view).items() if name not in _DERIVED}

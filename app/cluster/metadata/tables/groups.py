@@ -5,6 +5,7 @@ from typing import Final
 
 from sqlalchemy import Row
 
+from app.cluster.metadata.consumers.member_numbers import forget_deleted
 from app.cluster.metadata.schema.group_columns import (
     policy_from_json,
     policy_to_json,
@@ -14,7 +15,7 @@ from app.cluster.metadata.schema.group_columns import (
 from app.cluster.metadata.schema.tables import consumer_groups
 from app.cluster.metadata.snapshot import GroupView
 from app.cluster.metadata.tables import room
-from app.cluster.metadata.tables.settings_table import SettingsTable
+from app.cluster.metadata.tables.settings_table import SettingsTable, as_arguments
 from app.domain.errors import GroupNotFound
 from app.domain.identity import Kind
 from app.domain.positions import TimestampMs
@@ -32,19 +33,7 @@ def _made(
 ) -> GroupView:
     return GroupView(
         name,
-        settings.max_attempts,
-        settings.retry_policy,
-        settings.order,
-        settings.invisible_ms,
-        settings.start,
-        settings.max_in_flight,
-        settings.mode,
-        settings.on_exhausted,
-        settings.max_in_flight_per_member,
-        settings.paused,
-        settings.max_in_flight_bytes,
-        settings.max_span,
-        settings.subscription,
+        **as_arguments(settings),
         generation=generation,
         created_ms=now_ms,
         updated_ms=now_ms,
@@ -55,24 +44,7 @@ def _made(
 def _altered(
     present: GroupView, settings: GroupSettings, now_ms: TimestampMs, version: int
 ) -> GroupView:
-    return replace(
-        present,
-        max_attempts=settings.max_attempts,
-        retry_policy=settings.retry_policy,
-        order=settings.order,
-        invisible_ms=settings.invisible_ms,
-        start=settings.start,
-        max_in_flight=settings.max_in_flight,
-        mode=settings.mode,
-        on_exhausted=settings.on_exhausted,
-        max_in_flight_per_member=settings.max_in_flight_per_member,
-        paused=settings.paused,
-        max_in_flight_bytes=settings.max_in_flight_bytes,
-        max_span=settings.max_span,
-        subscription=settings.subscription,
-        updated_ms=now_ms,
-        version=version,
-    )
+    return replace(present, **as_arguments(settings), updated_ms=now_ms, version=version)
 
 
 def _columns(view: GroupView) -> dict[str, str | int | None]:
@@ -124,5 +96,14 @@ def _missing(name: str) -> GroupNotFound:
 
 
 GROUPS: Final[SettingsTable[GroupView, GroupSettings]] = SettingsTable(
-    consumer_groups, "group", _view, _columns, _made, _altered, _missing, room.for_group, Kind.GROUP
+    consumer_groups,
+    "group",
+    _view,
+    _columns,
+    _made,
+    _altered,
+    _missing,
+    room.for_group,
+    Kind.GROUP,
+    forget=forget_deleted,
 )

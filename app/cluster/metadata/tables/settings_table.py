@@ -6,7 +6,7 @@ made under `versions.lock`, so what was read stays true until the commit.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Generic, Protocol, TypeVar
 
 from sqlalchemy import Row, Table, delete, insert, select, update
@@ -47,6 +47,13 @@ View = TypeVar("View", bound=Kept[Any])
 Columns = Mapping[str, str | int | float | None]
 
 
+def as_arguments(settings: TopicSettings | GroupSettings, **renamed: str) -> dict[str, Any]:
+    """Settings by name, for the view that has them: under another name where `renamed` says so."""
+    return {
+        renamed.get(each.name, each.name): getattr(settings, each.name) for each in fields(settings)
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Change(Generic[Settings]):
     """A change that is asked for."""
@@ -85,6 +92,8 @@ class SettingsTable(Generic[View, Settings]):
     """Of what has generations, whose deletion leaves a tombstone."""
     follow: Callable[[AsyncConnection, View | None, View], Awaitable[None]] | None = None
     """Given what was and what is: writes what else there is to write."""
+    forget: Callable[[AsyncConnection], Awaitable[None]] | None = None
+    """Takes away what one that was deleted leaves elsewhere."""
 
     async def load(self, connection: AsyncConnection) -> list[View]:
         """All of them."""
@@ -175,6 +184,8 @@ class SettingsTable(Generic[View, Settings]):
             deletion = Deletion(self.kind, name, present.generation)
             await deletions.note(connection, deletion, now_ms)
         await versions.raise_to(connection, version)
+        if self.forget is not None:
+            await self.forget(connection)
         return present, version
 
     async def set_generation(self, connection: AsyncConnection, name: str, generation: int) -> None:

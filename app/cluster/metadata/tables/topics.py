@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.cluster.metadata.schema.tables import shards, topic_queues, topics
 from app.cluster.metadata.snapshot import TopicView
 from app.cluster.metadata.tables import room
-from app.cluster.metadata.tables.settings_table import SettingsTable
+from app.cluster.metadata.tables.settings_table import SettingsTable, as_arguments
 from app.domain.errors import StateConflict, TopicNotFound
 from app.domain.identity import Kind
 from app.domain.positions import FlushMode, TimestampMs
@@ -33,22 +33,12 @@ def _made(
     check_write_queues(settings)
     return TopicView(
         name,
-        settings.queues,
-        settings.type,
-        settings.flush,
-        settings.retention_ms,
-        settings.trace,
-        settings.trace_rate,
+        **as_arguments(settings, write_queues="write_queues_set"),
         generation=generation,
         created_ms=now_ms,
         updated_ms=now_ms,
         version=version,
         first_queues=settings.queues,
-        permission=settings.permission,
-        write_queues_set=settings.write_queues,
-        max_body_bytes=settings.max_body_bytes,
-        max_rate=settings.max_rate,
-        max_stored_bytes=settings.max_stored_bytes,
     )
 
 
@@ -64,22 +54,8 @@ def _altered(
             pointer="/queues",
         )
     check_write_queues(settings)
-    return replace(
-        present,
-        queues=settings.queues,
-        type=settings.type,
-        flush=settings.flush,
-        retention_ms=settings.retention_ms,
-        trace=settings.trace,
-        trace_rate=settings.trace_rate,
-        permission=settings.permission,
-        write_queues_set=settings.write_queues,
-        max_body_bytes=settings.max_body_bytes,
-        max_rate=settings.max_rate,
-        max_stored_bytes=settings.max_stored_bytes,
-        updated_ms=now_ms,
-        version=version,
-    )
+    values = as_arguments(settings, write_queues="write_queues_set")
+    return replace(present, **values, updated_ms=now_ms, version=version)
 
 
 def _columns(view: TopicView) -> dict[str, str | int | float | None]:

@@ -16,7 +16,9 @@ from app.broker.consume.news import News
 from app.broker.consume.receiver import Receiver
 from app.broker.consume.settler import Settler
 from app.broker.context import Context
+from app.broker.dedup.dedup_journal import DedupJournal
 from app.broker.dedup.deduplicator import Deduplicator
+from app.broker.dedup.producers import Producers
 from app.broker.delays.delay_delivery import DelayDelivery
 from app.broker.delays.delayed_messages import DelayedMessages
 from app.broker.delays.delayed_sends import DelayedSends
@@ -125,7 +127,9 @@ class Broker:
         delayed = self.delayed_messages.sends
         self.schedules = Schedules(context, self.delays, trace)
         self.sender = Sender(context, delayed, self.lifecycle)
-        self.deduplicator = Deduplicator(context, self.sender, delayed)
+        self.dedup_journal = DedupJournal(context)
+        self.producers = Producers(context, self.dedup_journal)
+        self.deduplicator = Deduplicator(context, self.dedup_journal, self.sender, delayed)
         self.request_reply = Requests(context, self.sender)
         self.transactions = Transactions(context, long_polls, self.sender.place)
         self.puller = Puller(context, long_polls)
@@ -245,7 +249,7 @@ class Broker:
         await self.dead_letters.start()
         await self.transactions.start()
         self.store.on_arrival = self.long_polls.on_arrival
-        await self.deduplicator.start()
+        await self.dedup_journal.start()
         await self.delays.start()
         await self.schedules.start()
         for service in self.services:
@@ -297,7 +301,7 @@ class Broker:
         """A topic or group has ended in the store: so it does here, in this turn."""
         name = deletion.name
         if deletion.kind is Kind.TOPIC:
-            self.deduplicator.forget_topic(name, deletion.generation)
+            self.dedup_journal.forget_topic(name, deletion.generation)
             self.statistics.forget_topic(name)
             self.clients.forget_topic(name)
             self.groups.forget(topic=name)
@@ -340,7 +344,7 @@ class Broker:
             "dead letters": self.dead_letters.journal.turn,
             "transactions": self.transactions.journal.turn,
             "groups": self.consumer_journal.turn,
-            "producers": self.deduplicator.journal.turn,
+            "producers": self.dedup_journal.journal.turn,
             "epochs": self.epochs.journal.turn,
         }
         for name, turn in journals.items():

@@ -82,17 +82,17 @@ async def test_a_snapshot_of_many_producers(tmp_path: Path, turn_watch: TurnWatc
     """Larger than what may wait to be written."""
     limits = Limits(batch_bytes_max=4 * MIB, pending_append_bytes_max=4 * MIB)
     async with open_node(tmp_path, limits) as node:
-        table = node.broker.deduplicator._table
-        await node.broker.deduplicator.journal.write_snapshot()  # warm
+        table = node.broker.dedup_journal.table
+        await node.broker.dedup_journal.journal.write_snapshot()  # warm
         fill_producers(table, limits.producer_results_max)
         written = node.store.status().written_end
         with turn_watch.short_turns():
-            await node.broker.deduplicator.journal.write_snapshot()
+            await node.broker.dedup_journal.journal.write_snapshot()
         assert node.store.status().written_end - written > 4 * limits.pending_append_bytes_max
         state = table.state("producer-7:0")
     async with open_node(tmp_path) as node:
-        assert node.broker.deduplicator.state("producer-7:0") == state
-        assert node.broker.deduplicator.state(f"producer-{PRODUCERS - 1}:0").epoch == 10**12
+        assert node.broker.producers.state("producer-7:0") == state
+        assert node.broker.producers.state(f"producer-{PRODUCERS - 1}:0").epoch == 10**12
 
 
 BATCHES = {
@@ -242,7 +242,7 @@ async def test_sealing_and_forgetting_many_producers(tmp_path: Path, turn_watch:
     limits = Limits()
     async with open_node(tmp_path) as node:
         await put_topic(node.broker, "orders", TopicSettings(queues=1))
-        producers = node.broker.deduplicator
+        producers = node.broker.producers
         await producers.seal("other", 1)  # warm
         for number in range(limits.producers_max):
             claim = ProducerToken(f"producer:{number}", 1, 0)
@@ -266,7 +266,7 @@ async def test_the_topic_of_many_producers_is_deleted(
     tmp_path: Path, turn_watch: TurnWatch
 ) -> None:
     async with open_node(tmp_path) as node:
-        producers = node.broker.deduplicator
+        producers = node.broker.producers
         for number in range(Limits().producers_max):
             claim = ProducerToken(f"producer:{number}", 1, 0)
             placed = Placed.in_one_queue(0, number, 1)
@@ -274,7 +274,7 @@ async def test_the_topic_of_many_producers_is_deleted(
                 True
             )
         with turn_watch.short_turns():
-            producers.forget_topic("orders", 7)
+            node.broker.dedup_journal.forget_topic("orders", 7)
             assert producers.state("producer:99999").sequences == []
             await until(lambda: not producers._table._gone)
         known = producers._table._producers

@@ -261,7 +261,7 @@ def _permission(sources: Sources) -> int:
 
 def _remembered(sources: Sources) -> Iterator[Family]:
     """What is kept for repeated sends, and how much of it may be."""
-    producers, keys = sources.broker.deduplicator.remembered
+    producers, keys = sources.broker.producers.remembered
     for name, (count, limit), text in (
         ("producers", producers, "Producers that number their messages"),
         ("idempotency_keys", keys, "Idempotency keys"),

@@ -63,7 +63,7 @@ class World:
                 for topic in ("orders", "made", dead_letter_topic("billing"))
                 for queue_id in range(2)
             ],
-            "producers": list(broker.deduplicator._table.dump()),
+            "producers": list(broker.dedup_journal.table.dump()),
             "members": {
                 group: broker.members.last(group)
                 for group in self.served.node.metadata.snapshot.groups

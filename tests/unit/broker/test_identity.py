@@ -77,13 +77,13 @@ async def test_generations_are_random_and_fit_into_json() -> None:
 async def test_a_key_and_a_sequence_mean_nothing_to_the_successor() -> None:
     async with running() as world:
         claim = ProducerToken("p", 1, 0)
-        producers = world.broker.deduplicator
+        producers = world.broker.producers
         for body in (b"old", b"new"):
-            keyed = await producers.send(TOPIC, Message(body), KEY)
-            counted = await producers.send(TOPIC, Message(body), claim)
+            keyed = await world.broker.deduplicator.send(TOPIC, Message(body), KEY)
+            counted = await world.broker.deduplicator.send(TOPIC, Message(body), claim)
             assert not keyed.is_repeated
             assert not counted.is_repeated
-            assert (await producers.send(TOPIC, Message(body), KEY)).is_repeated
+            assert (await world.broker.deduplicator.send(TOPIC, Message(body), KEY)).is_repeated
             assert await readable(world) == [body, body]
             if body == b"old":
                 await make_again(world)
@@ -94,25 +94,24 @@ async def test_a_key_and_a_sequence_mean_nothing_to_the_successor() -> None:
 
 async def test_positive_control_keys_count_as_long_as_the_generation_is_the_same() -> None:
     async with running() as world:
-        producers = world.broker.deduplicator
-        await producers.send(TOPIC, Message(b"old"), KEY)
+        await world.broker.deduplicator.send(TOPIC, Message(b"old"), KEY)
         number = generation(world)
         await world.metadata.delete_topic(TOPIC)
         world.metadata.pending.clear()
         await world.metadata.put_topic(TOPIC, TopicSettings(), generation=number)
-        assert (await producers.send(TOPIC, Message(b"old"), KEY)).is_repeated
+        assert (await world.broker.deduplicator.send(TOPIC, Message(b"old"), KEY)).is_repeated
 
 
 async def test_an_epochs_messages_in_a_deleted_topic_do_not_count() -> None:
     async with running() as world:
-        producers = world.broker.deduplicator
-        await producers.send(TOPIC, Message(b"a"), ProducerToken("f:0", 1, 0))
+        producers = world.broker.producers
+        await world.broker.deduplicator.send(TOPIC, Message(b"a"), ProducerToken("f:0", 1, 0))
         await make_again(world)
         with pytest.raises(CurlewError, match="of 1 messages"):
             await producers.seal("f", 1, 1)
         await world.kill()
         with pytest.raises(CurlewError, match="of 1 messages"):
-            await world.broker.deduplicator.seal("f", 1, 1)
+            await world.broker.producers.seal("f", 1, 1)
 
 
 async def test_what_is_on_its_way_is_not_in_the_successor() -> None:

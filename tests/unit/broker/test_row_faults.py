@@ -275,7 +275,7 @@ async def test_one_journal_that_raises_stops_no_other(monkeypatch: pytest.Monkey
 
         with monkeypatch.context() as patch:
             patch.setattr(world.broker.dead_letters.journal, "turn", fail)
-            patch.setattr(world.broker.deduplicator.journal, "turn", note)
+            patch.setattr(world.broker.dedup_journal.journal, "turn", note)
             await world.broker._write_snapshots()
             assert turns == ["producers"]
             assert troubles(world) == ["writing the state of dead letters: Injected()"]

@@ -109,7 +109,7 @@ async def get_producer(
 ) -> SequencedProducer:
     """Its epoch and the next number of each of its sequences, in topics that the caller may know
     of: where to go on after a crash."""
-    state = services.broker.deduplicator.state(producer)
+    state = services.broker.producers.state(producer)
     shown = [each for each in state.sequences if access.sees_topic(each.topic)]
     return SequencedProducer.of(producer, state._replace(sequences=shown))
 
@@ -132,7 +132,7 @@ async def delete_producer(
     """
     access.require_family(Action.PUB, Kind.PRODUCER, producer)
     tries = is_dry_run(dry_run)
-    sealed = await services.broker.deduplicator.forget(producer, is_dry_run=tries)
+    sealed = await services.broker.producers.forget(producer, is_dry_run=tries)
     return deleted(SealDocument(producer=producer, sealed_epoch=sealed, dry_run=tries))
 
 
@@ -164,7 +164,7 @@ async def plan_epoch(
     access.require(Action.PUB, Kind.TOPIC, body.topic)
     topic = find_topic(services.metadata, body.topic)
     tries = is_dry_run(dry_run)
-    plan = await services.broker.deduplicator.plan(
+    plan = await services.broker.producers.plan(
         body.producer, body.epoch, topic, body.messages_per_turn, is_dry_run=tries
     )
     return PlanDocument(
@@ -211,7 +211,7 @@ async def seal_producer(
     await begins()  # of a dry run nothing is noted
     if tries and body.messages:
         await services.broker.topic_ends.flush()
-    sealed = await services.broker.deduplicator.seal(
+    sealed = await services.broker.producers.seal(
         body.producer, body.epoch, body.messages, is_dry_run=tries
     )
     return SealDocument(producer=body.producer, sealed_epoch=sealed, dry_run=tries)

@@ -88,7 +88,7 @@ class World:
                 for each in broker.transactions.listed(namespace=namespace)
             ],
             "producers": [
-                broker.deduplicator.state(stored_name(namespace, "loader")) for namespace in others
+                broker.producers.state(stored_name(namespace, "loader")) for namespace in others
             ],
         }
 

@@ -112,7 +112,7 @@ async def test_a_newer_epoch_begins_anew_and_fences_the_older_one() -> None:
 
 async def test_a_seal_closes_all_of_a_family() -> None:
     async with running() as world:
-        producers = world.broker.deduplicator
+        producers = world.broker.producers
         for part in "01":
             await send(world, b"a", claim(0, 5, f"spark:q1:{part}"))
         assert await producers.seal("spark:q1", 5) == 5
@@ -132,7 +132,7 @@ async def test_what_is_known_of_a_producer() -> None:
     async with running() as world:
         await send(world, b"a", claim(0, 3))
         await world.broker.deduplicator.send(TOPIC, Message(b"a"), claim(0, 3))
-        known = world.broker.deduplicator.state("spark:q1:0")
+        known = world.broker.producers.state("spark:q1:0")
         assert known == (3, None, [(TOPIC, None, 1), (TOPIC, 0, 1)])
 
 
@@ -217,9 +217,9 @@ async def test_an_older_instance_is_fenced_after_its_topic_was_deleted(snapshot:
         await world.broker.settings_changes.delete_topic(TOPIC)
         await world.topic()
         if snapshot:
-            await world.broker.deduplicator.journal.write_snapshot()
+            await world.broker.dedup_journal.journal.write_snapshot()
             await world.restart()
-            await world.broker.deduplicator.journal.write_snapshot()
+            await world.broker.dedup_journal.journal.write_snapshot()
         await world.restart()
         with pytest.raises(ProducerFenced, match="has epoch 4"):
             await send(world, b"a", claim(0, 3))
@@ -236,9 +236,9 @@ async def test_everything_is_known_after_a_restart(snapshot: bool) -> None:
             (what, (await send(world, b"a", what)).results)
             for what in (claim(0, 4), claim(1, 4), KeyToken("k", "f"))
         ]
-        await world.broker.deduplicator.seal("spark:q9", 2)
+        await world.broker.producers.seal("spark:q9", 2)
         if snapshot:
-            await world.broker.deduplicator.journal.write_snapshot()
+            await world.broker.dedup_journal.journal.write_snapshot()
         await world.restart()
         for what, results in kept:
             assert await send(world, b"a", what) == Once(results, is_repeated=True)
@@ -256,9 +256,9 @@ async def test_the_epoch_of_a_producer_outlives_its_topic(snapshot: bool) -> Non
         await send(world, b"a", claim(0, 4))
         await world.broker.settings_changes.delete_topic(TOPIC)
         for _ in range(3):
-            assert world.broker.deduplicator.state("spark:q1:0") == (4, None, [])
+            assert world.broker.producers.state("spark:q1:0") == (4, None, [])
             if snapshot:
-                await world.broker.deduplicator.journal.write_snapshot()
+                await world.broker.dedup_journal.journal.write_snapshot()
             await world.restart()
         await put_topic(world.broker, TOPIC, TopicSettings(queues=1))
         with pytest.raises(ProducerFenced):
@@ -269,7 +269,7 @@ async def test_the_epoch_of_a_producer_outlives_its_topic(snapshot: bool) -> Non
 async def test_what_a_seal_ends_is_counted_until_it_is_forgotten() -> None:
     limits = Limits(producers_max=2_001, producer_sequences_max=2_001)
     async with running(limits=limits) as world:
-        producers = world.broker.deduplicator
+        producers = world.broker.producers
         table = producers._table
         for number in range(2_001):
             what, placed = claim(0, 1, f"p:{number}"), Placed.in_one_queue(0, number, 1)
@@ -380,9 +380,9 @@ async def test_names_of_the_last_version_are_adopted_when_there_is_room(
         setattr(world.store, refusing, DiskFull("no room", outcome="not_stored"))
         await world.restart()
         setattr(world.store, refusing, None)
-        await world.broker.deduplicator.journal.turn()
+        await world.broker.dedup_journal.journal.turn()
         assert world.store.bounds(PRODUCER_TOPIC, 0).min_offset > 0
-        assert not world.broker.deduplicator.journal.is_demanded
+        assert not world.broker.dedup_journal.journal.is_demanded
         assert (await send(world, b"old", KeyToken("k", "f"))).is_repeated
 
 
@@ -418,7 +418,7 @@ async def die(_journal: Journal) -> None:
 
 async def test_a_seal_that_was_not_written_is_written_again() -> None:
     async with running() as world:
-        producers = world.broker.deduplicator
+        producers = world.broker.producers
         world.store.failure = DiskFull("no room", outcome="not_stored")
         with pytest.raises(DiskFull):
             await producers.seal("spark:q1", 5)
@@ -432,9 +432,9 @@ async def test_a_seal_that_was_not_written_is_written_again() -> None:
 async def test_a_seal_is_answered_when_it_is_safe() -> None:
     async with running() as world, asyncio.TaskGroup() as tasks:
         world.store.held = []
-        first = tasks.create_task(world.broker.deduplicator.seal("spark:q1", 5))
+        first = tasks.create_task(world.broker.producers.seal("spark:q1", 5))
         await until(lambda: bool(world.store.held))
-        again = tasks.create_task(world.broker.deduplicator.seal("spark:q1", 4))
+        again = tasks.create_task(world.broker.producers.seal("spark:q1", 4))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         is_early = again.done()
@@ -447,7 +447,7 @@ async def test_windows_end() -> None:
     async with running() as world:
         await send(world, b"a", KeyToken("k", "f"))
         await send(world, b"a", claim(0))
-        await world.broker.deduplicator.seal("old", 1)
+        await world.broker.producers.seal("old", 1)
         world.clock.advance(s=601)
         assert not (await send(world, b"b", KeyToken("k", "other"))).is_repeated
         assert (await send(world, b"a", claim(0))).is_repeated
@@ -455,7 +455,7 @@ async def test_windows_end() -> None:
         await send(world, b"a", claim(0, producer="new"))
         for forgotten in ("spark:q1:0", "old"):
             with pytest.raises(ProducerNotFound):
-                world.broker.deduplicator.state(forgotten)
+                world.broker.producers.state(forgotten)
 
 
 async def test_bounds_refuse_rather_than_forget() -> None:
@@ -539,4 +539,4 @@ async def test_a_frame_with_delivery_times_is_stored_once_too() -> None:
         world.clock.advance(s=61)
         await world.broker.delays.turn()
         await until(lambda: stored(world) == 6)
-        assert world.broker.deduplicator.state("spark:q1:0").sequences[0].next_seq == 6
+        assert world.broker.producers.state("spark:q1:0").sequences[0].next_seq == 6

@@ -30,16 +30,16 @@ async def test_a_family_that_says_goodbye_is_forgotten_and_its_epoch_stays_close
     async with running() as world:
         for lane in range(3):
             await send(world, b"x", claim(0, epoch=5, producer=f"till-3:{lane}"))
-        dedup = world.broker.deduplicator
-        assert dedup.remembered[0][0] == 3
-        assert await dedup.forget("till-3") == 5
-        await until(lambda: dedup.remembered[0][0] == 0)
+        producers = world.broker.producers
+        assert producers.remembered[0][0] == 3
+        assert await producers.forget("till-3") == 5
+        await until(lambda: producers.remembered[0][0] == 0)
         with pytest.raises(ProducerSealed):
             await send(world, b"late", claim(1, epoch=5, producer="till-3:0"))
-        assert await dedup.forget("till-3") == 5
+        assert await producers.forget("till-3") == 5
         await send(world, b"y", claim(0, epoch=6, producer="till-3:0"))
         with pytest.raises(ProducerNotFound):
-            await dedup.forget("till-4")
+            await producers.forget("till-4")
 
 
 async def test_idle_producers_make_room_for_new_ones() -> None:
@@ -84,9 +84,9 @@ async def test_a_producer_with_several_sequences_is_never_forgotten_for_room() -
 async def test_old_seals_make_room_for_new_ones() -> None:
     limits = Limits(producers_max=1)
     async with running(limits=limits) as world:
-        dedup = world.broker.deduplicator
-        await dedup.seal("old", 0)
+        producers = world.broker.producers
+        await producers.seal("old", 0)
         with pytest.raises(TooManyRequests):
-            await dedup.seal("new", 0)
+            await producers.seal("new", 0)
         world.clock.advance(ms=limits.producer_idle_ms_min + 1)
-        await dedup.seal("new", 0)
+        await producers.seal("new", 0)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 async def plan(world: World, epoch: int, family: str = "spark:q1", topic: str = TOPIC) -> int:
     found = world.metadata.snapshot.topics[topic]
-    return (await world.broker.deduplicator.plan(family, epoch, found)).queues
+    return (await world.broker.producers.plan(family, epoch, found)).queues
 
 
 @pytest.mark.parametrize("snapshot", [False, True])
@@ -30,7 +30,7 @@ async def test_an_epoch_spreads_over_as_many_queues_as_when_it_began(snapshot: b
         await world.topic(5)
         assert (await plan(world, 7), await plan(world, 7, "spark:q2")) == (2, 5)
         if snapshot:
-            await world.broker.deduplicator.journal.write_snapshot()
+            await world.broker.dedup_journal.journal.write_snapshot()
         await world.restart()
         assert (await plan(world, 7), await plan(world, 7, topic="other")) == (2, 1)
         assert await plan(world, 8) == 5
@@ -45,10 +45,10 @@ async def test_an_epoch_keeps_the_turns_that_it_began_with(snapshot: bool) -> No
         topic = world.metadata.snapshot.topics[TOPIC]
         wishes = ((5, 5), (8, 5), (None, 5))
         for wanted, expected in wishes:
-            found = await world.broker.deduplicator.plan("spark:q1", 7, topic, wanted)
+            found = await world.broker.producers.plan("spark:q1", 7, topic, wanted)
             assert found.messages_per_turn == expected
             if snapshot:
-                await world.broker.deduplicator.journal.write_snapshot()
+                await world.broker.dedup_journal.journal.write_snapshot()
             await world.restart()
         table = DedupTable(Limits())
         table.apply(b'["n","spark:q1",7,"orders",3,1000]')
@@ -64,17 +64,17 @@ async def test_an_epoch_that_lacks_messages_is_not_closed() -> None:
         await send(world, b"c", claim(0, producer="spark:q1:1"))
         await send(world, b"x", claim(0, producer="spark:q2:0"))
         with pytest.raises(SequenceOutOfOrder, match="of 4 messages of epoch 0") as lacking:
-            await world.broker.deduplicator.seal("spark:q1", 0, 4)
+            await world.broker.producers.seal("spark:q1", 0, 4)
         assert lacking.value.fields == {"stored": 3}
         assert (await send(world, b"a", claim(0))).is_repeated
         await send(world, b"d", claim(2))
         await world.restart()
-        assert await world.broker.deduplicator.seal("spark:q1", 0, 4) == 0
-        assert await world.broker.deduplicator.seal("spark:q1", 0, 4) == 0, (
+        assert await world.broker.producers.seal("spark:q1", 0, 4) == 0
+        assert await world.broker.producers.seal("spark:q1", 0, 4) == 0, (
             "what is closed is not counted again"
         )
         with pytest.raises(SequenceOutOfOrder, match="0 are stored"):
-            await world.broker.deduplicator.seal("spark:q1", 1, 1)
+            await world.broker.producers.seal("spark:q1", 1, 1)
 
 
 async def test_a_closed_epoch_plans_nothing_and_its_plans_are_forgotten() -> None:
@@ -83,10 +83,10 @@ async def test_a_closed_epoch_plans_nothing_and_its_plans_are_forgotten() -> Non
         with pytest.raises(TooManyRequests, match="1 plans of producers"):
             await plan(world, 0, "spark:q2")
         assert await plan(world, 8) == 1
-        await world.broker.deduplicator.seal("spark:q1", 7)
+        await world.broker.producers.seal("spark:q1", 7)
         with pytest.raises(TooManyRequests):
             await plan(world, 0, "spark:q2")
-        await world.broker.deduplicator.seal("spark:q1", 8)
+        await world.broker.producers.seal("spark:q1", 8)
         with pytest.raises(ProducerSealed):
             await plan(world, 8)
         assert await plan(world, 0, "spark:q2") == 1

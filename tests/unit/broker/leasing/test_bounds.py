@@ -198,11 +198,11 @@ async def test_members_of_all_groups_have_a_bound() -> None:
 
 async def test_producers_and_their_sequences_have_a_bound() -> None:
     async with running(queues=10 * MOST, limits=FEW) as world:
-        producers = world.broker.deduplicator
+        producers = world.broker.producers
 
         async def send(producer: str, queue_id: int, epoch: int = 0) -> None:
             what = ProducerToken(producer, epoch, 0)
-            await producers.send(TOPIC, Message(b"x"), what, queue_id=queue_id)
+            await world.broker.deduplicator.send(TOPIC, Message(b"x"), what, queue_id=queue_id)
 
         for queue_id in range(MOST):
             await send("p", queue_id)
@@ -222,36 +222,36 @@ async def test_producers_and_their_sequences_have_a_bound() -> None:
         await producers.seal("p", 1)
         assert producers._table._sequence_count == MOST - 1
         await world.restart()
-        assert world.broker.deduplicator._table._sequence_count == MOST - 1
+        assert world.broker.dedup_journal.table._sequence_count == MOST - 1
         await world.broker.settings_changes.delete_topic(TOPIC)
-        assert world.broker.deduplicator._table._sequence_count == 0
+        assert world.broker.dedup_journal.table._sequence_count == 0
 
 
 async def test_closed_epochs_and_plans_have_a_bound() -> None:
     async with running(limits=FEW) as world:
         names = await topics(world, 3 * MOST)
         for number in range(MOST):
-            await world.broker.deduplicator.seal(f"f{number}", 1)
+            await world.broker.producers.seal(f"f{number}", 1)
         for number in range(MOST, 10 * MOST):
             with pytest.raises(TooManyRequests, match="4 producers with closed epochs"):
-                await world.broker.deduplicator.seal(f"f{number}", 1)
-        assert await world.broker.deduplicator.seal("f0", 2) == 2
-        table = world.broker.deduplicator._table
+                await world.broker.producers.seal(f"f{number}", 1)
+        assert await world.broker.producers.seal("f0", 2) == 2
+        table = world.broker.dedup_journal.table
         assert len(table._seals) == MOST
         for name in names[:MOST]:
-            await world.broker.deduplicator.plan("spark:q", 1, world.metadata.snapshot.topics[name])
+            await world.broker.producers.plan("spark:q", 1, world.metadata.snapshot.topics[name])
         for name in names[MOST:]:
             with pytest.raises(TooManyRequests, match="4 plans of producers"):
-                await world.broker.deduplicator.plan(
+                await world.broker.producers.plan(
                     "spark:q", 1, world.metadata.snapshot.topics[name]
                 )
-        await world.broker.deduplicator.plan("spark:q", 2, world.metadata.snapshot.topics[names[0]])
+        await world.broker.producers.plan("spark:q", 2, world.metadata.snapshot.topics[names[0]])
         assert len(table._plans) == len(list(table._plans)) == MOST
         await world.broker.settings_changes.delete_topic(names[0])
         assert len(table._plans) == len(list(table._plans)) == MOST - 1
-        await world.broker.deduplicator.seal("f0", 3)
+        await world.broker.producers.seal("f0", 3)
         await world.restart()
-        table = world.broker.deduplicator._table
+        table = world.broker.dedup_journal.table
         assert len(table._plans) == len(list(table._plans)) == MOST - 1
 
 
@@ -266,7 +266,7 @@ async def test_deleted_topics_leave_nothing_in_memory() -> None:
 
 async def test_topics_that_are_deleted_fast_share_one_look_at_all_producers() -> None:
     async with running() as world:
-        table = world.broker.deduplicator._table
+        table = world.broker.dedup_journal.table
         names = await topics(world, 30)
         for name in names:
             claim = ProducerToken(f"p-{name}", 0, 0)
@@ -282,12 +282,12 @@ async def test_topics_that_are_deleted_fast_share_one_look_at_all_producers() ->
         table._forget_sequences = look  # type: ignore[method-assign]
         for name in names:
             generation = world.metadata.snapshot.topics[name].generation
-            world.broker.deduplicator.forget_topic(name, generation)
+            world.broker.dedup_journal.forget_topic(name, generation)
         await until(lambda: not table._gone)
         assert table._sequence_count == 0
         assert looks <= 2 * len(names)
         await world.restart()
-        table = world.broker.deduplicator._table
+        table = world.broker.dedup_journal.table
         await until(lambda: not table._gone)
         assert table._sequence_count == 0
         assert len(table._producers) == len(names)

@@ -250,7 +250,7 @@ async def test_a_queue_that_takes_nothing_is_read_and_not_written_to(world: Worl
 async def test_a_plan_goes_over_the_queues_that_take_messages_and_stays(world: World) -> None:
     await settings(world, queues=4, write_queues=3)
     topic = world.metadata.snapshot.topics[TOPIC]
-    plan = world.broker.deduplicator.plan
+    plan = world.broker.producers.plan
     assert (await plan("q", 1, topic)).queues == 3
     await settings(world, write_queues=1)
     topic = world.metadata.snapshot.topics[TOPIC]

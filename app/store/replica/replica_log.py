@@ -1,0 +1,166 @@
+"""The log of a replica that follows: it takes the leader's blocks at their places.
+
+Beside the appender, on the same `CommitLog`: one of the two writes at a time. What came is checked
+(`check`), then written as it is (`write`), synced as far as the leader asks (`sync`), and cut where
+the leader has something else (`cut`). Ends are ends of blocks, so the log never ends in a block.
+
+A shortage (`app.domain.shortages`) passes: `OSError` is raised, nothing of what was asked for is
+there, and the same call may succeed later. Any other failure of a write or a cut, and every one of
+a sync, is sticky, for the reasons of `app.store.write.writer`: `ReplicaLogFailed` from then on.
+
+Blocks; one thread at a time, whichever.
+"""
+
+import logging
+from typing import Final, NamedTuple
+
+from app.domain.shortages import shortage_of
+from app.store.fs.files import FileSystem
+from app.store.lifecycle.recovery import keep_and_cut
+from app.store.log.commit_log import CommitLog
+from app.store.replica.block_walk import BlockRange, BlocksRefused, LogShape, check_blocks
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class ReplicaLogFailed(Exception):
+    """Nothing is written any more before the store is opened anew; the text says why."""
+
+
+class CutBelowWatermark(Exception):
+    """What was confirmed, and may have been read, is never cut. Nothing was changed."""
+
+
+class CheckedBlocks(NamedTuple):
+    """Blocks that may be written; `ReplicaLog.check` makes them."""
+
+    blocks: BlockRange
+
+
+class KeptTail(NamedTuple):
+    """What was cut, but for zeros."""
+
+    path: str
+    """Where it is kept; empty where a full disk had no room for it."""
+    size: int
+    """Bytes of it that were kept."""
+
+
+class ReplicaLog:
+    """See the module. All ends are physical offsets."""
+
+    def __init__(self, files: FileSystem, log: CommitLog, shape: LogShape, end: int) -> None:
+        """`end` is where the opened log goes on; it is synced up to there."""
+        assert log.segment_bytes == shape.segment_bytes
+        self.written = end
+        self.flushed = end
+        self.failed: str | None = None
+        """Why nothing is written any more."""
+        self._files = files
+        self._log = log
+        self._shape = shape
+        self._unfinished_cut: int | None = None
+
+    def check(self, blocks: BlockRange) -> CheckedBlocks:
+        """The same blocks, if they are whole, intact and of their place: else `BlocksRefused`.
+
+        Looks at nothing but the blocks.
+        """
+        check_blocks(blocks, self._shape)
+        return CheckedBlocks(blocks)
+
+    def write(self, checked: CheckedBlocks) -> None:
+        """Write blocks behind those before.
+
+        Raises `BlocksRefused` when they go elsewhere, `OSError` for a shortage, `ReplicaLogFailed`.
+        """
+        start, end, data = checked.blocks
+        self._refuse_if_failed()
+        self.finish_cut()
+        if start != self.written:
+            raise BlocksRefused(f"blocks from {start} on, and the log ends at {self.written}")
+        is_begun = False
+        try:
+            self._log.prepare(self._log.base_of(start))
+            if self._log.base_of(end) == end:  # a closed segment has one behind it
+                self._log.prepare(end)
+            is_begun = True
+            self._log.write(start, [data])
+        except OSError as error:
+            self._take_back(start, error, is_begun=is_begun)
+            raise
+        self.written = end
+
+    def _take_back(self, start: int, error: OSError, *, is_begun: bool) -> None:
+        """Leave nothing of a write that lacked something; raises when that is not known."""
+        if shortage_of(error) is None:
+            raise self._fail(f"a write of the log failed: {error}") from error
+        if not is_begun:
+            return
+        try:
+            self._log.take_back(start)
+        except OSError as fault:
+            raise self._fail(f"a write of the log could not be taken back: {fault}") from fault
+
+    def sync(self, to: int) -> bool:
+        """Bring the log to the medium, if it is not up to `to` there; whether there was a need.
+
+        Raises `ReplicaLogFailed`.
+        """
+        self._refuse_if_failed()
+        if min(to, self.written) <= self.flushed:
+            return False
+        end = self.written
+        try:
+            self._log.sync()
+        except OSError as error:
+            raise self._fail(f"a sync of the log failed: {error}") from error
+        self.flushed = end
+        return True
+
+    def cut(self, end: int, high_watermark: int) -> KeptTail | None:
+        """Cut what stands behind `end`, with a copy to `lost+found/`; None: there is nothing.
+
+        Raises `CutBelowWatermark`; `OSError` for a shortage: the cut has to be finished before
+        anything else then (`finish_cut`); `ReplicaLogFailed`.
+        """
+        self._refuse_if_failed()
+        if end < high_watermark:
+            raise CutBelowWatermark(
+                f"the log is to be cut at {end}, and up to {high_watermark} it was confirmed"
+            )
+        if end >= self.written and self._unfinished_cut is None:
+            return None
+        before = self._unfinished_cut
+        self._unfinished_cut = end if before is None else min(end, before)
+        return self.finish_cut()
+
+    def finish_cut(self) -> KeptTail | None:
+        """Carry out the cut that lacked something; None: there is none. Raises as `cut`."""
+        end = self._unfinished_cut
+        if end is None:
+            return None
+        try:
+            kept = KeptTail(*keep_and_cut(self._files, self._log, end))
+            self._log.sync_all()
+        except OSError as error:
+            if shortage_of(error) is None:
+                raise self._fail(f"a cut of the log failed: {error}") from error
+            raise
+        self.written = self.flushed = end
+        self._unfinished_cut = None
+        _LOG.warning("%d bytes were cut off the log at %d: %s", kept.size, end, kept.path)
+        return kept
+
+    def moved(self, written: int, flushed: int) -> None:
+        """The store's own writer, which writes while this replica leads, has come so far."""
+        self.written, self.flushed = written, flushed
+
+    def _refuse_if_failed(self) -> None:
+        if self.failed is not None:
+            raise ReplicaLogFailed(self.failed)
+
+    def _fail(self, reason: str) -> ReplicaLogFailed:
+        self.failed = reason
+        _LOG.error("%s; nothing is written any more", reason)
+        return ReplicaLogFailed(reason)

@@ -143,6 +143,11 @@ class Config:
     """Address and port for the other nodes. Empty: none."""
     cluster_url: str = ""
     """Where they reach it. Empty: made of `cluster_listen`."""
+    cluster_tls_cert_file: Path | None = None
+    """PEM: what it shows the other nodes. None: the cluster port speaks no TLS."""
+    cluster_tls_key_file: Path | None = None
+    cluster_tls_ca_file: Path | None = None
+    """PEM of the authorities of the nodes' certificates."""
     cluster_secret_file: Path | None = None
     """What the nodes of the cluster share and prove to each other."""
     zone: str = ""
@@ -164,6 +169,11 @@ class Config:
     def segment_bytes(self) -> int:
         """Size of a commit-log segment."""
         return self.segment_mib * MIB
+
+    @property
+    def has_cluster_tls(self) -> bool:
+        """Whether nodes speak TLS to each other."""
+        return self.cluster_tls_cert_file is not None
 
     @property
     def has_tls(self) -> bool:
@@ -343,6 +353,13 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         Kind(url, "http://host:port"),
         "Where the other nodes reach `cluster_listen`. Unset: at that address.",
     ),
+    "cluster_tls_cert_file": Setting(
+        FILE,
+        "Certificate that the node shows the other nodes, of the host that `cluster_url` names;"
+        " read again when replaced. Unset: nodes speak without TLS to each other.",
+    ),
+    "cluster_tls_key_file": Setting(FILE, "Its private key."),
+    "cluster_tls_ca_file": Setting(FILE, "Authorities that the nodes' certificates are of."),
     "cluster_secret_file": Setting(
         FILE,
         "Secret of all nodes of a cluster, 32 bytes or more, by which they know each other: whoever"
@@ -472,14 +489,37 @@ def _of_the_cluster(config: Config) -> Iterator[str]:
         )
     elif config.cluster_url and not config.cluster_listen:
         yield "cluster_url needs cluster_listen: where the node listens for other nodes"
-    elif config.cluster_listen and not (config.plaintext or config.insecure_anonymous):
-        host = config.cluster_listen.rpartition(":")[0].strip("[]")
-        if not is_loopback(host):
+    elif not config.has_cluster_tls and config.cluster_url.startswith("https:"):
+        yield "cluster_url is https://, and the node has no cluster_tls_cert_file"
+    elif config.cluster_listen and not _may_listen(config):
+        yield (
+            f"cluster_listen = {config.cluster_listen!r} can be reached by other machines, and"
+            " requests go there in clear: give --cluster-tls-cert-file, --cluster-tls-key-file"
+            " and --cluster-tls-ca-file; or say --plaintext where the network between the nodes"
+            " is yours alone (a private network, WireGuard, a service mesh)"
+        )
+    yield from _of_cluster_tls(config)
+
+
+def _may_listen(config: Config) -> bool:
+    """Whether nothing goes in clear where it must not."""
+    host = config.cluster_listen.rpartition(":")[0].strip("[]")
+    is_meant = config.plaintext or config.insecure_anonymous
+    return is_meant or config.has_cluster_tls or is_loopback(host)
+
+
+def _of_cluster_tls(config: Config) -> Iterator[str]:
+    of_tls = (config.cluster_tls_cert_file, config.cluster_tls_key_file, config.cluster_tls_ca_file)
+    if any(of_tls):
+        if not all(of_tls):
             yield (
-                f"cluster_listen = {config.cluster_listen!r} can be reached by other machines, and"
-                " requests go there in clear: say --plaintext where the network between the nodes"
-                " is yours alone (a private network, WireGuard, a service mesh)"
+                "cluster_tls_cert_file, cluster_tls_key_file and cluster_tls_ca_file go together:"
+                " give all three, or none"
             )
+        elif not config.cluster_listen:
+            yield "cluster_tls_cert_file needs cluster_listen: where the node listens for others"
+        elif config.cluster_url.startswith("http:"):
+            yield f"cluster_url = {config.cluster_url!r}: with cluster_tls_cert_file it is https://"
 
 
 def _limits(given: Mapping[str, int], problems: list[str]) -> Limits:

@@ -92,7 +92,7 @@ def quotas_of(node: Node) -> Quotas | None:
 def relay_of(node: Node) -> Relay:
     """What carries requests to the nodes of other shards."""
     secret = node.secret
-    peers = None if secret is None else Peers(secret, node.clock.monotonic_s)
+    peers = None if secret is None else Peers(secret, node.clock.monotonic_s, node.cluster_tls)
     principals = node.metadata.principals
     return Relay(node.metadata, lambda: principals.keyring.version, node.limits, peers)
 
@@ -105,7 +105,11 @@ def _cluster_listener(node: Node, app: ASGIApp) -> ClusterListener | None:
     host, _, port = node.config.cluster_listen.rpartition(":")
     listener = _listen(host.strip("[]"), int(port), "--cluster-listen")
     return ClusterListener(
-        listener, node.secret, ClusterApp(app, node.metadata, policies), node.limits
+        listener,
+        node.secret,
+        ClusterApp(app, node.metadata, policies),
+        node.limits,
+        node.cluster_tls,
     )
 
 

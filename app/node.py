@@ -118,9 +118,11 @@ class Node:
         self.tokens: TokenVerifier | None = None
         """None: no tokens are taken."""
         self.tls: TlsFiles | None = None
+        """None: plain HTTP."""
+        self.cluster_tls: TlsFiles | None = None
+        """None: nodes speak without TLS to each other."""
         self.spans: SpanExport | None = None
         """OpenTelemetry's; None: off."""
-        """None: plain HTTP."""
         self.node_id = store.store_id.hex()
         self.secret: ClusterSecret | None = None
         """None: the node listens for no others."""
@@ -149,6 +151,7 @@ class Node:
         clock = clock or SystemClock()
         narrow_files(config)
         tls = TlsFiles.of(config.tls_cert_file, config.tls_key_file, config.tls_client_ca_file)
+        cluster_tls = _cluster_tls_of(config)
         tokens = _tokens_of(config, clock)
         secret_key = SecretKey.of(config.secret_key_file)
         secret = ClusterSecret.of(config.cluster_secret_file)
@@ -179,11 +182,7 @@ class Node:
                 metadata,
                 clock,
                 limits,
-                BrokerConfig(
-                    auto_create_topics=config.auto_create_topics,
-                    auto_create_groups=config.auto_create_groups,
-                    leases_per_principal_max=config.quota_leases,
-                ),
+                _broker_config_of(config),
                 hooks,
                 epoch_floor=epoch_floor,
             )
@@ -192,7 +191,7 @@ class Node:
             metadata.principals.age.max_s = config.policy_age_max
             broker.health.policy_age = metadata.principals.age
             node.running.listen(node._follow)
-            node.tls, node.tokens, node.secret = tls, tokens, secret
+            node.tls, node.cluster_tls, node.tokens, node.secret = tls, cluster_tls, tokens, secret
             node.spans = _spans_of(config, store.store_id.hex())
             if node.spans is not None:
                 stack.push_async_callback(asyncio.to_thread, node.spans.close)
@@ -373,8 +372,9 @@ class Node:
             _LOG.warning("the heads of the audit are not known: %s", error.detail)
 
     async def _refresh_files(self) -> None:
-        if self.tls is not None:
-            self.tls.refresh()
+        for tls in (self.tls, self.cluster_tls):
+            if tls is not None:
+                tls.refresh()
         if self.tokens is not None and self.tokens.refresh():
             self.metadata.principals.tell_waiting()  # of those whose key was taken out
 
@@ -441,11 +441,25 @@ async def _leave_shard(metadata: Metadata, claim: Claim) -> None:
         _LOG.warning("the metadata does not know that the node has ended: %s", error.detail)
 
 
+def _broker_config_of(config: Config) -> BrokerConfig:
+    return BrokerConfig(
+        auto_create_topics=config.auto_create_topics,
+        auto_create_groups=config.auto_create_groups,
+        leases_per_principal_max=config.quota_leases,
+    )
+
+
+def _cluster_tls_of(config: Config) -> TlsFiles | None:
+    return TlsFiles.of_nodes(
+        config.cluster_tls_cert_file, config.cluster_tls_key_file, config.cluster_tls_ca_file
+    )
+
+
 def _cluster_url(config: Config) -> str:
     """Where other nodes reach it; empty: nowhere."""
     if config.cluster_url or not config.cluster_listen:
         return config.cluster_url.rstrip("/")
-    return f"http://{config.cluster_listen}"
+    return f"{'https' if config.has_cluster_tls else 'http'}://{config.cluster_listen}"
 
 
 def advertised_url(config: Config) -> str:

@@ -136,6 +136,14 @@ def test_the_url_of_the_database_comes_from_a_file(tmp_path: Path) -> None:
     assert "geheim" not in str(caught.value)
 
 
+CLUSTER = {"cluster_listen": "127.0.0.1:8810", "cluster_secret_file": "s"}
+CLUSTER_TLS = {
+    "cluster_tls_cert_file": "c",
+    "cluster_tls_key_file": "k",
+    "cluster_tls_ca_file": "a",
+}
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
@@ -144,6 +152,14 @@ def test_the_url_of_the_database_comes_from_a_file(tmp_path: Path) -> None:
             {"cluster_listen": "127.0.0.1:0", "cluster_secret_file": "s"},
             "no port that other nodes can know",
         ),
+        (
+            {**CLUSTER, "cluster_listen": "10.0.0.1:8810"},
+            "--cluster-tls-ca-file; or say --plaintext",
+        ),
+        ({**CLUSTER, "cluster_tls_cert_file": "c"}, "give all three, or none"),
+        (CLUSTER_TLS, "cluster_tls_cert_file needs cluster_listen"),
+        ({**CLUSTER, **CLUSTER_TLS, "cluster_url": "http://b:1"}, "it is https://"),
+        ({**CLUSTER, "cluster_url": "https://b:1"}, "the node has no cluster_tls_cert_file"),
         ({"tls_client_ca_file": "c"}, "needs tls_cert_file"),
         ({"host": "10.0.0.1"}, "curlew init --data-dir data\n  curlew serve --data-dir data"),
     ],
@@ -165,3 +181,8 @@ def test_settings_that_do_not_fit_each_other_say_what_to_do(
 )
 def test_other_machines_are_served_with_tls_or_where_it_is_said(more: dict[str, str]) -> None:
     assert load_config({}, {"host": "10.0.0.1", **more}).host == "10.0.0.1"
+
+
+def test_nodes_of_other_machines_are_listened_to_with_tls() -> None:
+    flags = {**CLUSTER, **CLUSTER_TLS, "cluster_listen": "10.0.0.1:8810"}
+    assert load_config({}, flags).has_cluster_tls

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from app.api.relay.handshake import SECONDS, Refused
 from app.api.relay.peer_connection import PeerConnection
 from app.domain.limits import RELAY_CONNECTIONS_MAX
 from app.runtime.secure.cluster_secret import ClusterSecret
+from app.runtime.secure.tls_files import TlsFiles
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -37,8 +39,15 @@ class _Peer:
 class Peers:
     """One per node."""
 
-    def __init__(self, secret: ClusterSecret, monotonic_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        secret: ClusterSecret,
+        monotonic_s: Callable[[], float],
+        tls: TlsFiles | None = None,
+    ) -> None:
+        """With `tls` nothing is asked of a node that speaks none."""
         self._secret = secret
+        self._tls = tls
         self._monotonic_s = monotonic_s
         self._peers: dict[str, _Peer] = {}
 
@@ -94,10 +103,14 @@ class Peers:
     async def _connect(self, url: str) -> PeerConnection:
         loop = asyncio.get_running_loop()
         address = urlsplit(url)
+        context = self._context_for(address.scheme)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 _, made = await loop.create_connection(
-                    lambda: PeerConnection(self._secret), address.hostname or "", address.port or 80
+                    lambda: PeerConnection(self._secret),
+                    address.hostname or "",
+                    address.port or (443 if context else 80),
+                    ssl=context,
                 )
             try:
                 async with asyncio.timeout(SECONDS):
@@ -107,8 +120,18 @@ class Peers:
                 raise
         except TimeoutError as error:
             raise NotReached("it does not answer") from error
+        except ssl.SSLCertVerificationError as error:
+            raise NotReached(f"its certificate is refused: {error.verify_message}") from error
         except OSError as error:
             raise NotReached(error.strerror or str(error)) from error
         except Refused as error:
             raise NotReached(str(error)) from error
         return made
+
+    def _context_for(self, scheme: str) -> ssl.SSLContext | None:
+        """Raises `NotReached` where one of the two speaks TLS and the other does not."""
+        if (scheme == "https") == (self._tls is not None):
+            return None if self._tls is None else self._tls.asking_context()
+        if self._tls is None:
+            raise NotReached("it speaks TLS, and this node has no cluster_tls_cert_file")
+        raise NotReached("it speaks no TLS, and this node has cluster_tls_cert_file")

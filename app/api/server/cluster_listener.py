@@ -22,9 +22,11 @@ from app.api.relay.envelope import RELAYED, opened
 from app.api.relay.handshake import LINE_BYTES_MAX, SECONDS, Answering, Refused
 from app.api.server.connections import Connections
 from app.api.server.protocol import guarded
+from app.api.server.tls_listener import TlsListener
 from app.domain.errors import CurlewError
 from app.domain.limits import RELAY_CONNECTIONS_MAX, SHARDS_MAX, Limits
 from app.runtime.secure.cluster_secret import ClusterSecret
+from app.runtime.secure.tls_files import TlsFiles
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -143,16 +145,24 @@ class ClusterListener:
     """Made with a socket that is bound. `start`, then `close`."""
 
     def __init__(
-        self, listener: socket.socket, secret: ClusterSecret, app: AsgiApp, limits: Limits
+        self,
+        listener: socket.socket,
+        secret: ClusterSecret,
+        app: AsgiApp,
+        limits: Limits,
+        tls: TlsFiles | None = None,
     ) -> None:
+        """With `tls` each side shows a certificate before the handshake of the secret."""
         self._listener = listener
         self._secret = secret
+        self._tls = tls
         most = RELAY_CONNECTIONS_MAX * SHARDS_MAX
         own = replace(limits, connections_max=most, connections_per_address_max=most)
+        self._connections = Connections(own)
         self._config = uvicorn.Config(
             app,
             lifespan="off",
-            http=guarded(Connections(own)),
+            http=guarded(self._connections),
             ws="none",
             access_log=False,
             proxy_headers=False,
@@ -162,14 +172,21 @@ class ClusterListener:
         )
         self._config.load()
         self._state = ServerState()
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | TlsListener | None = None
 
     async def start(self) -> None:
         """Take connections."""
+        if self._tls is not None:
+            self._server = TlsListener(
+                self._listener, self._handshake, self._connections, self._tls.context
+            )
+            self._server.start()
+            return
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: _Handshake(self._secret, self._protocol), sock=self._listener
-        )
+        self._server = await loop.create_server(self._handshake, sock=self._listener)
+
+    def _handshake(self) -> asyncio.Protocol:
+        return _Handshake(self._secret, self._protocol)
 
     def _protocol(self) -> asyncio.Protocol:
         return self._config.http_protocol_class(  # type: ignore[call-arg]
@@ -181,6 +198,7 @@ class ClusterListener:
         if self._server is None:
             return
         self._server.close()
+        self._listener.close()  # which a server of the event loop has done, the other has not
         for connection in list(self._state.connections):
             connection.shutdown()
         while self._state.tasks:

@@ -153,7 +153,7 @@ def test_a_certificate_out_of_its_time_is_used_and_told_of(
     assert files_of(place).context() is not None
     assert words in caplog.text
     assert bool(caplog.text) is bool(words)
-    assert ("clients refuse it" in caplog.text) is bool(words)
+    assert ("the other side refuses it" in caplog.text) is bool(words)
 
 
 def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:

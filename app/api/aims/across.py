@@ -84,7 +84,12 @@ class InTurn(NamedTuple):
     """Messages are leased from one shard at a time, and all are waited for."""
 
 
-Across = Together | InOrder | Split | InEach | Closed | InTurn
+class Polled(NamedTuple):
+    """What a member has done goes to all shards, before it is told of its share and its queues are
+    read in all of them."""
+
+
+Across = Together | InOrder | Split | InEach | Closed | InTurn | Polled
 
 
 class Place(NamedTuple):

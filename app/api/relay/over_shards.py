@@ -20,6 +20,7 @@ from app.api.aims.across import (
     InOrder,
     InTurn,
     Place,
+    Polled,
     Split,
     Together,
     read,
@@ -40,6 +41,8 @@ from app.api.relay.calls import (
     query_without,
 )
 from app.api.relay.changes import change, close_epoch
+from app.api.relay.consuming.polls import PollsOfShards
+from app.api.relay.consuming.receives import ReceivesInTurn
 from app.api.relay.fan_out import (
     PART_SECONDS,
     Outcome,
@@ -49,7 +52,6 @@ from app.api.relay.fan_out import (
     sorted_out,
     wait_for_any,
 )
-from app.api.relay.receives import ReceivesInTurn
 from app.api.relay.relay import Relay
 from app.api.relay.split import split
 
@@ -65,6 +67,7 @@ class OverShards:
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
         self._in_turn = ReceivesInTurn(relay)
+        self._polls = PollsOfShards(relay)
 
     async def answered(
         self, exchange: RequestContext, operation: Operation, names: tuple[str, ...]
@@ -77,6 +80,8 @@ class OverShards:
             return await split(self._relay, exchange, operation, names)
         if isinstance(across, InTurn):
             return await self._in_turn.answered(exchange, names)
+        if isinstance(across, Polled):
+            return await self._polls.answered(exchange, names)
         if isinstance(across, Closed):
             return await close_epoch(self._relay, exchange)
         if isinstance(across, InEach):

@@ -92,7 +92,7 @@ async def split(
         exchange.is_decided = True
         await pass_on(exchange, only)
         return True
-    results = {shard: _results(across, parts[shard], outcome) for shard, outcome in found.items()}
+    results = {shard: results_in(across, parts[shard], outcome) for shard, outcome in found.items()}
     await _answer(exchange, results_of(parts, results), list(found.values()))
     return True
 
@@ -117,7 +117,7 @@ def _parts(relay: Relay, across: Split, names: tuple[str, ...], body: bytes) -> 
             return {}
     except (CurlewError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return {}  # the handler says what is wrong
-    return parts_of(body, across.lists, lambda raw: _shard_of_handle(places, raw))
+    return parts_of(body, across.lists, lambda raw: shard_of_handle(places, raw))
 
 
 class _ShardOfMessage:
@@ -141,7 +141,8 @@ class _ShardOfMessage:
         return places.metadata.shard if shard is None else shard
 
 
-def _shard_of_handle(places: Places, raw: bytes) -> str:
+def shard_of_handle(places: Places, raw: bytes) -> str:
+    """The shard of an entry of a settle; this one's, where none of the cluster gave the handle."""
     shard_id = shard_of_receipt(_text_of(raw))
     own = places.metadata.shard
     return own if shard_id is None else places.of_store(shard_id) or own
@@ -155,7 +156,7 @@ def _text_of(raw: bytes) -> str:
 # --- results
 
 
-def _results(across: Split, part: Part, outcome: Outcome) -> list[Document]:
+def results_in(across: Split, part: Part, outcome: Outcome) -> list[Document]:
     """One for each entry of a part, also when the part has none."""
     if isinstance(outcome, CallAnswer):
         document = msgspec.json.decode(outcome.body, type=dict[str, object])

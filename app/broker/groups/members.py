@@ -331,6 +331,12 @@ class Members:
         """Whether the member needs no new sign of life yet."""
         return self._beats.age_s(group, client_id, self._clock.monotonic_s()) < self.renew_s
 
+    async def catch_up(self, group: str, changed: int | None = None) -> None:
+        """Know of the change of this number, or of the newest. Raises `MetadataUnavailable`."""
+        last = self._last.get(group)
+        if changed is None or last is None or last.changed < changed:
+            self._observe(await self._metadata.members.read(group))
+
     async def renew(self, group: str, client_id: str) -> None:
         """A sign of life. Raises `StaleGeneration` when it is no member any more."""
         await self._change(

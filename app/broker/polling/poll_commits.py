@@ -43,6 +43,18 @@ class PollCommits:
         self._members = members
         self._hand_backs = hand_backs
 
+    def are_owned(self, group: str, client_id: str, request: PollRequest) -> bool:
+        """Whether this node knows the member as the owner of all queues of which it says something,
+        at its positions."""
+        queues = [(each.queue, each.since_generation) for each in request.commits]
+        queues += [(each.queue, None) for each in request.hand_backs]
+        try:
+            for queue, since_generation in queues:
+                self._check(group, client_id, request.generation, queue, since_generation)
+        except CurlewError:
+            return False
+        return True
+
     async def take(
         self, group_name: str, client_id: str, request: PollRequest
     ) -> tuple[list[CommittedQueue], list[Refused]]:
@@ -52,7 +64,7 @@ class PollCommits:
             return [], refused
         group = self._metadata.snapshot.groups.get(group_name)
         if group is None:
-            error = _no_member(client_id, group_name, request.generation)
+            error = no_member(client_id, group_name, request.generation)
             handed = [Refused(each.queue, each.queue_offset, error) for each in request.hand_backs]
             return [], handed + _all(request.commits, error)
         if request.hand_backs:
@@ -155,7 +167,7 @@ class PollCommits:
         if member is None or not (
             generation is None or member.joined_generation <= generation <= membership.generation
         ):
-            raise _no_member(client_id, group, generation)
+            raise no_member(client_id, group, generation)
         state = membership.queues.get(queue, QueueState())
         if state.owner != client_id:
             raise QueueNotOwned(
@@ -173,7 +185,8 @@ class PollCommits:
             )
 
 
-def _no_member(client_id: str, group: str, generation: int | None) -> StaleGeneration:
+def no_member(client_id: str, group: str, generation: int | None) -> StaleGeneration:
+    """What to tell who is taken for dead, or replaced."""
     return StaleGeneration(
         f"client {client_id!r} is no member of group {group!r} at generation {generation}",
         hint="what it held was given to others, who read from the committed offset on",

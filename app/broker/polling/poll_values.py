@@ -73,6 +73,10 @@ class PollRequest(Struct, frozen=True):
     """Whose key it was asked with, for the quota on leases."""
     replace_subscription: bool = False
     """Read with these filters although the group reads a topic with another one."""
+    joins: bool = True
+    """The member may join, and its generation counts. False: another node has seen to that."""
+    kept: frozenset[QueueName] = frozenset()
+    """Queues that the member lets go of in no case yet: what it has done there is not written."""
 
 
 class QueuePart(Struct):
@@ -131,6 +135,14 @@ class Share(Struct, frozen=True):
     """Other shards that have queues of the member; nothing of them is here."""
 
 
+class Taken(NamedTuple):
+    """What became of what a member has done."""
+
+    settled: Sequence[SettleResult]
+    committed: Sequence[CommittedQueue]
+    refused: Sequence[Refused]
+
+
 class PollResult(Struct, frozen=True):
     """The answer."""
 
@@ -143,3 +155,7 @@ class PollResult(Struct, frozen=True):
     settled: Sequence[SettleResult] = ()
     poll_again_ms: int = 0
     is_paused: bool = False
+    state: str = ""
+    """Of the group and its queues here, before they were read; see `Poller.news`."""
+    has_found: bool = False
+    """There is something in it for which nobody waits any longer."""

@@ -17,6 +17,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from app.broker.consume.news import CLOSED
 from app.broker.consume.receiver import Receiver
 from app.broker.consume.settler import Settler
 from app.broker.context import Context
@@ -30,7 +31,7 @@ from app.broker.journal.cold_reads import ColdReads
 from app.broker.polling.hand_backs import HandBacks
 from app.broker.polling.poll_commits import PollCommits
 from app.broker.polling.poll_intervals import PollIntervals
-from app.broker.polling.poll_values import PollRequest, PollResult, QueuePart, Share
+from app.broker.polling.poll_values import PollRequest, PollResult, QueuePart, Share, Taken
 from app.broker.polling.queue_rounds import NO_PERMISSION, NOT_READ, Round, Source, turned
 from app.broker.polling.retry_settles import RetrySettles
 from app.broker.polling.shares import Shares
@@ -97,19 +98,40 @@ class Poller:
         """
         self._check_open()
         self.check(request)
+        with self.intervals.polling(group, client_id, request.max_interval_ms):
+            taken = await self.take(group, client_id, request)
+            found = await self.look(group, client_id, request, gone=gone, watch=watch)
+        settled, committed, refused = taken
+        return replace(found, settled=settled, committed=committed, refused=refused)
+
+    async def take(self, group: str, client_id: str, request: PollRequest) -> Taken:
+        """Settle, hand back and commit what the poll says, and nothing else."""
         settled: list[SettleResult] = []
         if request.settles is not None:
             settled = await self._settles.settle(group, request.settles)
-        with self.intervals.polling(group, client_id, request.max_interval_ms):
-            committed, refused = await self._commits.take(group, client_id, request)
-            request = self._with_filters(group, request)
-            share = await self.shares.of(group, client_id, request, is_first=True)
-            poll = _Poll(group, client_id, request, share)
-            try:
-                await self._fill(poll, gone, watch)
-            except BaseException:
-                self._receiver.give_back(poll.retries)
-                raise
+        if not request.joins and not self._commits.are_owned(group, client_id, request):
+            await self._members.catch_up(group)  # another node may have given it the queue
+        committed, refused = await self._commits.take(group, client_id, request)
+        return Taken(settled, committed, refused)
+
+    async def look(
+        self,
+        group: str,
+        client_id: str,
+        request: PollRequest,
+        *,
+        gone: Callable[[], bool],
+        watch: Watch | None = None,
+    ) -> PollResult:
+        """Stay a member, and read. Raises as `poll`."""
+        request = self._with_filters(group, request)
+        share = await self.shares.of(group, client_id, request, is_first=True)
+        poll = _Poll(group, client_id, request, share)
+        try:
+            await self._fill(poll, gone, watch)
+        except BaseException:
+            self._receiver.give_back(poll.retries)
+            raise
         if gone():
             self._pass_on(poll)
         for part in poll.parts:
@@ -119,12 +141,40 @@ class Poller:
             poll.share,
             turned(poll.parts),
             poll.retries,
-            committed,
-            refused,
-            settled,
-            poll.again_ms(),
-            poll.is_paused,
+            poll_again_ms=poll.again_ms(),
+            is_paused=poll.is_paused,
+            state=poll.state(),
+            has_found=poll.has_found or bool(poll.retries),
         )
+
+    async def news(
+        self,
+        group: str,
+        client_id: str,
+        request: PollRequest,
+        known: str,
+        wait_s: float,
+        *,
+        gone: Callable[[], bool],
+        watch: Watch | None = None,
+    ) -> str:
+        """The state of the group and of the member's queues here, as soon as it is another one than
+        `known`; or `CLOSED`. It is `known` when time is up, or the other node asks no more. Nothing
+        is read. Raises as `look`."""
+        request = self._with_filters(group, request)
+        deadline = asyncio.get_running_loop().time() + wait_s
+        is_waiting = True
+        while True:
+            share = await self.shares.of(group, client_id, request, is_first=False)
+            poll = _Poll(group, client_id, request, share)
+            self._see(poll)
+            for part in poll.parts:
+                part.min_offset, part.max_offset = self._store.bounds(*part.queue)
+            if self._long_polls.closed:
+                return CLOSED
+            if poll.state() != known or not is_waiting:
+                return poll.state()
+            is_waiting = await self._park(poll, deadline, watch) and not gone()
 
     def _with_filters(self, name: str, request: PollRequest) -> PollRequest:
         """With the group's filters where the member names none. A group that does not exist yet
@@ -153,7 +203,7 @@ class Poller:
         """Raise when it can never succeed, before anything is done."""
         limits = self._limits
         check_wait(request.wait_s, limits)
-        if request.max_messages < 1 or request.max_bytes < 1:
+        if request.max_messages < 0 or request.max_bytes < 1:  # 0: it is only told of its queues
             raise InvalidRequest("max_messages and max_bytes are at least 1")
         for subscription in request.profile.subscriptions:
             parse_filter(subscription.filter)
@@ -207,11 +257,8 @@ class Poller:
 
     async def _look(self, poll: "_Poll") -> None:
         """Take what is there now."""
-        membership = self._members.last(poll.group)
-        poll.seen_changed = -1 if membership is None else membership.changed
-        poll.seen_retries = self._retry_ends(poll)
+        self._see(poll)
         settings = self._metadata.snapshot.groups.get(poll.group)
-        poll.is_paused = settings is not None and settings.paused
         if settings is None or settings.paused:
             for part in poll.parts:
                 part.min_offset, part.max_offset = self._store.bounds(*part.queue)
@@ -224,6 +271,14 @@ class Poller:
         await one.read(self._sources(poll, settings))
         poll.is_spent = one.is_spent
         poll.has_found = one.has_found or any(part.is_error or part.reads for part in poll.parts)
+
+    def _see(self, poll: "_Poll") -> None:
+        """Note how the group is before its queues are read."""
+        membership = self._members.last(poll.group)
+        poll.seen_changed = -1 if membership is None else membership.changed
+        poll.seen_retries = self._retry_ends(poll)
+        settings = self._metadata.snapshot.groups.get(poll.group)
+        poll.is_paused = settings is not None and settings.paused
 
     def _sources(self, poll: "_Poll", group: Group) -> list[Source]:
         topics = self._metadata.snapshot.topics
@@ -406,6 +461,15 @@ class _Poll:
         effects = (*self.share.effects, *share.effects)
         self.share = replace(share, effects=effects) if effects else share
         self.parts = self._parts(kept)
+
+    def state(self) -> str:
+        """Another text whenever there may be something new since the text before. It is ASCII, and
+        begins with when the group changed last."""
+        if self.is_spent:  # a filter has not looked at all yet
+            return f"{self.seen_changed}.more"
+        ends = sum(part.max_offset for part in self.parts)
+        retries = sum(high + returned for high, returned in self.seen_retries)
+        return f"{self.seen_changed}.{ends}.{retries}.{self.is_paused:d}"
 
     def again_ms(self) -> int:
         """When the client should poll next."""

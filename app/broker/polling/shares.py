@@ -18,6 +18,7 @@ from app.broker.groups.group_filters import GroupFilters
 from app.broker.groups.groups import Groups
 from app.broker.groups.member_values import Heartbeat
 from app.broker.groups.members import Members
+from app.broker.polling.poll_commits import no_member
 from app.broker.polling.poll_values import PollRequest, Share
 from app.broker.ports import Group, Snapshot
 from app.domain.consumers.member_shares import assignment_of, conflicts_of, strategy_of
@@ -28,7 +29,7 @@ from app.domain.consumers.membership import (
     QueueName,
     StrategyName,
 )
-from app.domain.consumers.rebalancing import changes_nothing
+from app.domain.consumers.rebalancing import changes_nothing, check_heartbeat
 from app.domain.errors import MetadataUnavailable
 from app.domain.settings import GroupMode
 
@@ -79,7 +80,8 @@ class Shares:
             found = self._find(group, client_id, request)
             if found is not None:
                 return found
-        beat = Heartbeat(request.profile, request.generation, request.assignment_id)
+        generation = self._confirmed(name, client_id, request)
+        beat = Heartbeat(request.profile, generation, request.assignment_id)
         if is_first:
             replaces = request.replace_subscription
             beat = replace(beat, force=request.force, replace_subscription=replaces)
@@ -103,10 +105,29 @@ class Shares:
         if is_first and not self._filters.are_noted(group, request.profile):
             return False  # an operator has set or deleted one since
         membership = self._members.last(group.name)
-        generation = request.generation if is_first else None
+        generation = request.generation if is_first and request.joins else None
         return membership is not None and changes_nothing(
             membership, client_id, request.profile, generation
         )
+
+    def _confirmed(self, name: str, client_id: str, request: PollRequest) -> int | None:
+        """The generation that a heartbeat is to say. Raises `StaleGeneration` for who is no member
+        and may not join here."""
+        if request.joins and not request.kept:
+            return request.generation
+        membership = self._members.last(name) or Membership(name)
+        if client_id not in membership.members:
+            if request.joins:
+                return request.generation
+            raise no_member(client_id, name, request.generation)
+        check_heartbeat(membership, client_id, request.generation)
+        queues = membership.queues
+        is_letting_go = any(
+            queues[queue].owner == client_id != queues[queue].target
+            for queue in request.kept
+            if queue in queues
+        )
+        return None if is_letting_go or not request.joins else request.generation
 
     def _find(self, group: Group, client_id: str, request: PollRequest) -> Share | None:
         """From memory; None when something of it is to be decided first."""

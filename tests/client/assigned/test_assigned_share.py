@@ -98,6 +98,18 @@ def test_all_below_the_commit_is_done() -> None:
     assert share.held == (2, 2)
 
 
+def test_a_queue_of_a_node_that_does_not_answer_is_kept() -> None:
+    share, read = joined()
+    share.queues[ONE].done(read[0])
+    _, said = said_by(share)
+    share.hear(told((TWO, 0), partial=["b"], queues={TWO: 0}), [], said)
+    assert committed(share) == {0: 1}
+    body, said = said_by(share)
+    assert {each["queue_id"]: each["offset"] for each in body["positions"]} == {0: 5, 1: 0}
+    share.hear(told((TWO, 0), queues={TWO: 0}), [], said)
+    assert set(share.queues) == {TWO}
+
+
 def test_a_message_that_is_taken_back_lets_the_commit_pass() -> None:
     share, read = joined(count=2)
     share.hand_back(Decision("nack", read[0], 500, "bank closed"))
@@ -321,6 +333,14 @@ def test_a_frame_gives_messages() -> None:
     assert "orders/0@0" in repr(found)
     with pytest.raises(AttributeError, match="no 'bodi'"):
         _ = found.bodi
+
+
+def test_a_frame_of_a_cluster_says_whose_it_is() -> None:
+    def change(body: bytes) -> bytes:
+        return body.replace(b"Next-Offset: 1\r\n", b"Next-Offset: 1\r\nMQ-Store-Id: 0A0B0C0D\r\n")
+
+    _, ((_, (found,)),) = read_poll(answer(change), "http://n", lambda decision: decision)
+    assert found.message_id.startswith("010A0B0C0D")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.api.relay import shared_waits
+from app.api.relay.consuming import shared_waits
 from app.domain.limits import Limits
 from tests.support.cluster.three_nodes import ServedNode, three_nodes
 from tests.support.nodes.waiting import until

@@ -21,6 +21,7 @@ from app.api.dataplane.polling.shapes import (
     PollStatus,
     QueueNameView,
     RefusedEntryView,
+    TakenAnswer,
 )
 from app.api.dataplane.settling import view_of_settled
 from app.api.formats import media
@@ -28,7 +29,7 @@ from app.api.formats.rendering import delivered_views, record_views
 from app.api.formats.wire import DeliveredMessage, GapView, MessageView, encode_line
 from app.api.naming.request_namespace import shown, shown_text
 from app.broker import Broker
-from app.broker.polling.poll_values import PollResult, QueuePart, Refused
+from app.broker.polling.poll_values import PollResult, QueuePart, Refused, Taken
 from app.domain.consumers.membership import Conflict
 from app.store import as_buffers
 from app.store.formats.frame.batch_frame import AnswerPart, encode_answers
@@ -81,6 +82,16 @@ class PollAnswers:
         retries, of_retries = self._retries(result, force_base64=force_base64)
         answer = self._answer(group, client_id, result, messages, retries)
         return encode_line(answer), given + of_retries
+
+    def taken(self, taken: Taken) -> bytes:
+        """What was done for a member that another node answers."""
+        return encode_line(
+            TakenAnswer(
+                [CommittedQueueView(*each.queue, each.offset) for each in taken.committed],
+                [_refused_view(each) for each in taken.refused],
+                [view_of_settled(each) for each in taken.settled],
+            )
+        )
 
     def frames(
         self, group: str, client_id: str, result: PollResult, *, force_base64: bool = False

@@ -5,6 +5,7 @@ given back at once.
 """
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Final
 
 from msgspec.structs import replace
@@ -15,12 +16,20 @@ from app.api.bodies.plain_bodies import plain_records, unpack_deliveries
 from app.api.bodies.unpacking import read_unpacked
 from app.api.dataplane.client_watch import ClientWatch
 from app.api.dataplane.polling.poll_answers import Given, PollAnswers
+from app.api.dataplane.polling.poll_parts import (
+    PollPart,
+    is_news,
+    news_header,
+    poll_part_of,
+    polled_header,
+)
 from app.api.dataplane.polling.poll_requests import (
     POLL_PARAMETERS,
     poll_decoder,
     request_of,
     wait_asked,
 )
+from app.api.dataplane.receive_parts import part_asked
 from app.api.formats import media
 from app.api.formats.prefer_header import wait_of
 from app.api.http.parameters import Query
@@ -30,15 +39,17 @@ from app.api.http.request_context import (
     RequestContext,
     batch_too_large,
 )
+from app.api.naming.request_namespace import stored
 from app.api.telemetry.callers import note_polled
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
 from app.broker.polling.poll_values import PollRequest, PollResult, Settles
 from app.domain.access.actions import Action, Kind
+from app.domain.consumers.membership import QueueName
 from app.domain.errors import InvalidReceiptHandle
 from app.domain.handles.receipt import invalid_handle
 from app.domain.limits import Limits
-from app.store import packed_bytes
+from app.store import packed_bytes, total_bytes
 
 _OK: Final = 200
 
@@ -67,16 +78,19 @@ class Polling:
         wait_s, headers = wait_of(exchange, wait_s, limits.wait_seconds_max)
         request = request_of(asked, query, wait_s, limits, exchange.caller.name)
         self._check_caller(exchange, group, asked.client_id, request)
+        if await self._did_part(exchange, group, asked.client_id, request):
+            return
+        part = poll_part_of(exchange)
         result: PollResult | None = None
         try:
             with ClientWatch(exchange.receive, exchange) as client:
-                result = await self._broker.poller.poll(
-                    group, asked.client_id, request, gone=client.gone, watch=client.watch
-                )
+                result = await self._look(client, group, asked.client_id, request, part)
             if wait_s > 0:
                 headers += near_quota_headers(self._broker.long_polls.quota)
             result = _as_seen(exchange, result)
             await self._unpack(result)
+            if part is not None:
+                headers.append(polled_header(result, *_size_of(result)))
             if kind == "frames":
                 given = await self._answer_frames(
                     *(exchange, asked.client_id, group, result, headers),
@@ -93,7 +107,62 @@ class Polling:
             if result is not None:
                 self._broker.receiver.give_back(result.retries)
             raise
-        self._count(exchange, group, asked.client_id, given)
+        self._count(exchange, group, asked.client_id, given, is_noted=part is None or part.joins)
+
+    async def _did_part(
+        self, exchange: RequestContext, group: str, client_id: str, request: PollRequest
+    ) -> bool:
+        """Do for another node what is not to look; False: it is a look, or a client asks."""
+        poller = self._broker.poller
+        news, part = part_asked(exchange) if is_news(exchange) else None, poll_part_of(exchange)
+        if news is not None:
+            asked = replace(request, joins=False)
+            interval_ms = request.max_interval_ms
+            with ClientWatch(exchange.receive, exchange) as client, ExitStack() as stack:
+                if interval_ms is not None:
+                    stack.enter_context(poller.intervals.polling(group, client_id, interval_ms))
+                state = await poller.news(
+                    *(group, client_id, asked, news.known, news.wait_s),
+                    gone=client.gone,
+                    watch=client.watch,
+                )
+            await exchange.answer_empty(204, [news_header(state)])
+            return True
+        if part is None or not part.takes:
+            return False
+        taken = await poller.take(group, client_id, replace(request, joins=False))
+        body = self._answers.taken(taken)
+        await exchange.answer_or_tell(_OK, [media.JSON_HEADER], body)
+        return True
+
+    async def _look(
+        self,
+        client: ClientWatch,
+        group: str,
+        client_id: str,
+        request: PollRequest,
+        part: PollPart | None,
+    ) -> PollResult:
+        poller = self._broker.poller
+        if part is None:
+            return await poller.poll(
+                group, client_id, request, gone=client.gone, watch=client.watch
+            )
+        poller.check(request)
+        asked = replace(
+            request,
+            joins=part.joins,
+            kept=frozenset(QueueName(stored("topic", topic), queue) for topic, queue in part.kept),
+            max_messages=part.max_messages,
+            max_bytes=part.max_bytes,
+            wait_s=0.0,
+        )
+        if part.changed is not None:
+            await self._broker.members.catch_up(group, part.changed)
+        if not part.joins:  # its own node watches whether it polls
+            return await poller.look(group, client_id, asked, gone=client.gone)
+        with poller.intervals.polling(group, client_id, request.max_interval_ms):
+            return await poller.look(group, client_id, asked, gone=client.gone)
 
     async def _unpack(self, result: PollResult) -> None:
         """Have plain bodies in all that is given."""
@@ -165,6 +234,8 @@ class Polling:
         group: str,
         client_id: str,
         given: Sequence[Given],
+        *,
+        is_noted: bool,
     ) -> None:
         total = 0
         for topic, count, size in given:
@@ -173,10 +244,20 @@ class Polling:
             figures = self._broker.statistics.group(group, topic)
             if figures is not None:
                 figures.given(count, size)
+        if not is_noted:  # by the node that the member has asked
+            return
         note_polled(
             *(self._broker.clients, exchange, group),
             *(self._broker.members.filters_of(group, client_id), client_id, total),
         )
+
+
+def _size_of(result: PollResult) -> tuple[int, int]:
+    """Messages in an answer, and their bytes."""
+    reads = [read for part in result.parts for read in part.reads]
+    count = sum(len(read.records) for read in reads) + len(result.retries)
+    size = sum(total_bytes(read.records) for read in reads)
+    return count, size + sum(len(each.message.body) for each in result.retries)
 
 
 def _as_seen(exchange: RequestContext, result: PollResult) -> PollResult:

@@ -261,6 +261,14 @@ class RefusedEntryView(Struct, frozen=True, gc=False):
     detail: str
 
 
+class TakenAnswer(Struct, frozen=True):
+    """To another node: what became of what a member has done."""
+
+    committed: list[CommittedQueueView]
+    refused: list[RefusedEntryView]
+    settled: list[SettleResult]
+
+
 class PollAnswer(Struct, frozen=True, kw_only=True):
     """The member's share, the messages of its queues, and what became of what it asked for."""
 
@@ -304,8 +312,8 @@ class PollAnswer(Struct, frozen=True, kw_only=True):
         Annotated[
             list[str],
             Meta(
-                description="shards that have queues of the member of which nothing is here: poll "
-                "their nodes too, under the same client id; left out: none"
+                description="shards that did not answer: of the member's queues there nothing is "
+                "here, and nothing was done; left out: none"
             ),
         ]
         | UnsetType

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from app.api.aims.across import InTurn
+from app.api.aims.across import InTurn, Polled
 from app.api.dataplane.polling.poll_requests import POLL_PARAMETERS
 from app.api.dataplane.polling.shapes import PollAnswer, PollBody
 from app.api.dataplane.receiving import RECEIVE_PARAMETERS
@@ -156,4 +156,5 @@ POLL: Final = Operation(
     },
     problems=(404, 406, 409, 429),
     reads=True,
+    across=Polled(),
 )

@@ -12,8 +12,8 @@ from app.api.dataplane.receive_parts import SEEN
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.request_context import WHOLE_ANSWER, ClientGone, Event, RequestContext
 from app.api.operations.operation import Operation
-from app.api.relay import receives
 from app.api.relay.calls import CallAnswer, CallRequest
+from app.api.relay.consuming import receives
 from app.api.relay.over_shards import OverShards
 from app.api.relay.relay import Relay
 from app.domain.errors import ShardUnavailable

@@ -204,7 +204,8 @@ def read_poll(
         for names, frame in parts[1:]:
             if names["content-type"] == FRAME:
                 queue = QueueName(names["mq-topic"], int(names["mq-queue-id"]))
-                found.append((queue, read_frame(frame, queue, store_id, settle)))
+                store = names.get("mq-store-id", "").encode() or store_id  # of a cluster's shard
+                found.append((queue, read_frame(frame, queue, store, settle)))
     except (KeyError, IndexError, struct.error, ValueError) as error:
         raise Damaged(f"{type(error).__name__}: {error}") from error
     else:

@@ -263,8 +263,9 @@ class Share:
             queue = self.queues[name]
             if name in revoked:
                 queue.is_leaving = True
-            else:
+            elif queue.is_leaving or not shown.get("partial"):
                 self._drop(queue)
+            # Else its node does not answer now, and tells of it when it does.
         self._told = shown["generation"]
         self.assignment_id = shown["assignment_id"]
         after = {name for name, queue in self.queues.items() if not queue.is_leaving}

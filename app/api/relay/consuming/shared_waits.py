@@ -68,6 +68,11 @@ class Waiter:
         self._idle: asyncio.Future[Turn | None] | None = None
         self._turn: Turn | None = None
 
+    def request_to(self, shard: str) -> CallRequest:
+        """What a shard is asked for news with."""
+        del shard  # the same for all
+        return self.request
+
     @property
     def is_idle(self) -> bool:
         """Whether it can be given a turn."""
@@ -236,7 +241,7 @@ class _Line:
         while True:
             if is_again:
                 await asyncio.sleep(AGAIN_SECONDS)
-            request = waiter.request._replace(asks=news_asked(known, NEWS_SECONDS))
+            request = waiter.request_to(self._shard)._replace(asks=news_asked(known, NEWS_SECONDS))
             seconds = NEWS_SECONDS + PART_SECONDS
             answer = await ask(self._calls, waiter.exchange, self._shard, request, seconds=seconds)
             if waiter not in self._waiters:

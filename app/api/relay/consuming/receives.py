@@ -23,9 +23,9 @@ from app.api.formats.wire import ReceiveBody
 from app.api.http.parameters import Query, agreed
 from app.api.http.request_context import Headers, RequestContext
 from app.api.relay.calls import CallAnswer, CallRequest, part_of, pass_on, path_of, query_of
+from app.api.relay.consuming.shared_waits import Key, SharedWaits, Waiter
 from app.api.relay.fan_out import Outcome, ask, ask_each, refuse
 from app.api.relay.relay import Relay
-from app.api.relay.shared_waits import Key, SharedWaits, Waiter
 from app.broker.results import Takes
 from app.domain.errors import CurlewError
 

@@ -1,0 +1,1 @@
+"""Giving a group the messages of several shards: receives, and polls of members."""

@@ -53,6 +53,9 @@ messages; 16 bytes each, 2 MiB."""
 KNOWN_LARGE_BLOCKS_MAX = 524_288
 """The same of 128 messages: those of 67 million; 8 MiB."""
 
+UNCONFIRMED_BYTES_MAX = 64 * MIB
+"""What a leader has written and other replicas have not confirmed; then it takes no more."""
+
 FRAME_RESTS_MAX = 1_024
 """Queues of which a store keeps the sums of the last frame's open blocks; some 3 KiB each."""
 

@@ -25,8 +25,10 @@ from app.store.read.record_views import (
 from app.store.store_status import QueueBounds, StoreStatus
 from app.store.timers.timer_log import Flushing, Page, Timer, TimerLog, TimerLogDamaged
 from app.store.write.appender import Appended, StepPart
+from app.store.write.blocks import Done
 from app.store.write.first_steps import FirstSteps
-from app.store.write.writer import Done, Turns
+from app.store.write.gate import Gate, ReplicaGate
+from app.store.write.writer import Turns
 
 __all__ = [
     "FOREVER_MS",
@@ -40,6 +42,7 @@ __all__ = [
     "FirstSteps",
     "Flushing",
     "Gap",
+    "Gate",
     "KeyedRecords",
     "MessageStore",
     "OsFiles",
@@ -47,6 +50,7 @@ __all__ = [
     "QueueBounds",
     "ReadResult",
     "RecordsInPlace",
+    "ReplicaGate",
     "RetentionHolds",
     "RetentionPolicy",
     "RetentionReport",

@@ -46,8 +46,10 @@ from app.store.timers.timer_log import TimerLog
 from app.store.topics.floor_journal import FloorJournal
 from app.store.topics.topic_floors import TopicFloors
 from app.store.write.appender import Appended, Appender, StepPart
+from app.store.write.blocks import Block, Done
 from app.store.write.first_steps import FirstSteps
-from app.store.write.writer import Block, Done, Turns, Workers, Writer, WriterThread
+from app.store.write.gate import Gate
+from app.store.write.writer import Turns, Workers, Writer, WriterThread
 
 _NEARLY_FULL: Final = "disk"
 """Retention's name in the log of shortages."""
@@ -61,7 +63,14 @@ assert PROPERTIES_ENCODED_BYTES_MAX > CHECKSUM_BYTES
 class MessageStore:
     """One data directory, open. Made by `open`."""
 
-    def __init__(self, parts: StoreParts, lock: Lock, turns: Turns, workers: Workers) -> None:
+    def __init__(
+        self,
+        parts: StoreParts,
+        lock: Lock,
+        turns: Turns,
+        workers: Workers,
+        gate: Gate | None = None,
+    ) -> None:
         self.store_id = bytes.fromhex(parts.meta.store_id)
         self.on_arrival: Callable[[str, int], object] = lambda _topic, _queue_id: None
         """Called with (topic, queue id) after each confirmed append."""
@@ -84,6 +93,7 @@ class MessageStore:
             workers,
             cache,
             self.shortages,
+            gate,
         )
         self._checkpoints = Checkpoints(self._files, queues, index, self.shortages)
         self._appender = Appender(
@@ -121,12 +131,16 @@ class MessageStore:
         turns: Turns,
         limits: Limits | None = None,
         workers: Workers = WriterThread,
+        gate: Gate | None = None,
     ) -> "MessageStore":
-        """Lock, recover, sync. Blocks. Raises `StoreLocked`, `StoreUnusable` or `OSError`."""
+        """Lock, recover, sync. Blocks. Raises `StoreLocked`, `StoreUnusable` or `OSError`.
+
+        With a `gate`, that of a replica, what is written is confirmed when it says so.
+        """
         lock = files.lock(paths.LOCK)
         try:
             parts = StoreParts.open(files, config, clock, turns.call_soon, limits or Limits())
-            store = cls(parts, lock, turns, workers)
+            store = cls(parts, lock, turns, workers, gate)
         except BaseException:
             lock.release()
             raise
@@ -495,7 +509,7 @@ class MessageStore:
         if not clean:
             self.floor_journal.turn()
         return self._checkpoints.begin(
-            self._writer.watermarks.flushed,
+            self._writer.watermarks.settled,
             store_time_ms=self._appender.store_time_ms,
             clean=clean,
         )
@@ -556,7 +570,7 @@ class MessageStore:
             checkpointing = self._checkpoint(clean=True)
             checkpointing.collect()
             checkpointing.run()
-            end = self._writer.watermarks.flushed
+            end = self._writer.watermarks.settled
             write_clean_stop(self._files, self._appender.store_time_ms, end)
         except OSError as error:
             if not self._checkpoints.note(error):

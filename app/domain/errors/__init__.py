@@ -24,7 +24,8 @@
     ├── FlushDiskTimeout          the message is written, and not on the medium in time
     ├── TryAgain                  the same request may succeed later
     │   ├── SystemBusy · TimersNotReady · TooManyRequests · TopicFull · RequestInProgress
-    │   └── ShuttingDown · MetadataUnavailable · ShardUnavailable · RelayInterrupted
+    │   ├── ShuttingDown · MetadataUnavailable · ShardUnavailable · RelayInterrupted
+    │   └── NotEnoughReplicas
     └── NodeFault                 we are broken: StoreFailed · DiskFull · InternalError
 
 `outcome` is set on errors of sends: "not_stored" means that the message will never be delivered,
@@ -117,7 +118,12 @@ from app.domain.errors.retries import (
     TopicFull,
     TryAgain,
 )
-from app.domain.errors.shards import NotLeader, RelayInterrupted, ShardUnavailable
+from app.domain.errors.shards import (
+    NotEnoughReplicas,
+    NotLeader,
+    RelayInterrupted,
+    ShardUnavailable,
+)
 
 __all__ = [
     "AlreadyDelivered",
@@ -161,6 +167,7 @@ __all__ = [
     "NoPermission",
     "NoReply",
     "NodeFault",
+    "NotEnoughReplicas",
     "NotFound",
     "NotLeader",
     "OffsetExpired",

@@ -30,6 +30,13 @@ class ShardUnavailable(TryAgain):
     title = "The shard does not answer"
 
 
+class NotEnoughReplicas(TryAgain):
+    """Too few replicas of the shard are in sync to confirm anything; nothing was done."""
+
+    code = "NOT_ENOUGH_REPLICAS"
+    title = "Too few replicas are in sync"
+
+
 class RelayInterrupted(TryAgain):
     """The connection to the node that leads the shard ended behind the request."""
 

@@ -166,8 +166,13 @@ class ConsumeQueue:
     def roll_back(self, first: int) -> None:
         """Forget the offsets from `first` on, which were assigned and not written. None of a
         deleted topic comes again: its successor begins at the minimum."""
-        self.next_offset = first
-        self.extend(self.min_offset)
+        self.next_offset = max(first, self.min_offset)
+
+    def pass_over(self, end: int) -> None:
+        """Go on at `end`: the offsets before it were taken back, and those of a deleted topic are
+        not given again. Their units stay zero, below the minimum."""
+        assert self.max_offset < end <= self.min_offset, "a queue has no holes"
+        self.append(bytes((end - self.max_offset) * UNIT_BYTES))
 
     def append(self, units: bytes) -> None:
         """Make units readable, the next in order."""

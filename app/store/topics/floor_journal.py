@@ -26,7 +26,7 @@ from app.store.topics.topic_floors import (
     encode_state,
 )
 from app.store.write.appender import Appender, StepPart
-from app.store.write.writer import Done
+from app.store.write.blocks import Done
 
 _READ_MESSAGES: Final = 4_096
 _READ_BYTES: Final = 4 * MIB

@@ -46,6 +46,7 @@ from app.store.log.commit_log import AppendCursor, Placement
 from app.store.queues.consume_queue import ConsumeQueue
 from app.store.queues.queue_table import QueueTable
 from app.store.read.frame_checksums import FrameChecksums
+from app.store.write.blocks import Block, Done, Write
 from app.store.write.record_encoding import (
     SIMPLE_TOPIC_CHARS_MAX,
     Part,
@@ -62,7 +63,7 @@ from app.store.write.visibility import (
     StepPublication,
     publications_of,
 )
-from app.store.write.writer import Block, Done, Write, Writer
+from app.store.write.writer import Writer
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -135,6 +136,7 @@ class Appender:
         self._store_host = config.store_host
         self._encoder = RecordEncoder(config.store_host)
         self._writer = writer
+        self._gate = writer.gate
         self._queues = queues
         self._sums = sums
         self._crc_batch = config.fast_paths.crc_batch
@@ -489,6 +491,8 @@ class Appender:
                 outcome="not_stored",
                 retry_after_s=5,
             )
+        if self._gate is not None:
+            self._gate.admit()
         if self._writer.pending_bytes > self._pending_bytes_max:
             raise TooManyRequests(
                 "too many bytes wait to be written",

@@ -14,10 +14,17 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import Protocol
 
-from app.domain.errors import CurlewError, DiskFull, StoreFailed, SystemBusy, TooManyRequests
+from app.domain.errors import (
+    CurlewError,
+    DiskFull,
+    NotEnoughReplicas,
+    StoreFailed,
+    SystemBusy,
+    TooManyRequests,
+)
 from app.domain.positions import FlushMode
 from app.store.write.appender import Appended, StepPart
-from app.store.write.writer import Done
+from app.store.write.blocks import Done
 
 
 class Appending(Protocol):
@@ -43,7 +50,9 @@ class FirstSteps:
         """Append the part now, or when there is room, before anything else that comes after this.
         A store that takes no writes any more never does."""
         self._wait(next(self._numbers), part)
-        with contextlib.suppress(DiskFull, SystemBusy, TooManyRequests, StoreFailed):
+        with contextlib.suppress(
+            DiskFull, SystemBusy, TooManyRequests, NotEnoughReplicas, StoreFailed
+        ):
             self._write()
 
     def _write(self) -> None:

@@ -15,7 +15,7 @@ from app.domain.errors import CurlewError, StoreFailed
 from app.store.index.key_index import Keyed, KeyIndex
 from app.store.queues.consume_queue import ConsumeQueue
 from app.store.read.verified_blocks import Noted
-from app.store.write.writer import Done
+from app.store.write.blocks import Done
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -57,7 +57,8 @@ class Publication(msgspec.Struct, eq=False):
     def publish(self) -> None:
         """Make the messages readable."""
         queue = self.queue
-        assert queue.max_offset == self.first, "a queue has no holes"
+        if queue.max_offset != self.first:
+            queue.pass_over(self.first)
         queue.append(self.units)
         if self.keyed:
             self._index()

@@ -18,13 +18,15 @@ A block that fails takes everything behind it along, because the log has no hole
 - Any other failure of a write, and every one of a sync, is sticky. After a failed fsync the kernel
   may have dropped the dirty pages, so a second one that succeeds proves nothing. What was in the
   batch has an unknown outcome, what was waiting is not stored, and nothing is written any more.
+
+Where there is a gate (`gate`), what is written is confirmed when it says so. What waits there when
+the store fails, is fenced or stops has an unknown outcome, for it is in the log.
 """
 
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
@@ -37,11 +39,10 @@ from app.runtime.shortage_log import ShortageLog
 from app.store.fs.files import Buffer
 from app.store.log.commit_log import CommitLog
 from app.store.log.page_cache_limit import PageCacheLimit
+from app.store.write.blocks import Block, Done, Watermarks, Write
+from app.store.write.gate import Gate
 
 _LOG: Final = logging.getLogger(__name__)
-
-Done = Callable[[CurlewError | None], None]
-"""Called on the event loop: None when the block is confirmed, else why it failed."""
 
 THREAD_NAME: Final = "curlew-writer"
 NO_ROOM: Final = "the disk has no room for another segment of the log"
@@ -111,52 +112,8 @@ class WriterThread(Worker):
                 return
 
 
-Write = tuple[int, list[Buffer]]
-"""A physical offset, and buffers that go there one behind the other, within one segment.
-
-A plain tuple, and `Block` no named one: one of each is made for every message.
-"""
-
-
-class Block(msgspec.Struct, eq=False):
-    """Bytes with assigned positions, and whom to tell.
-
-    One to be synced without any writes is a flush of what comes before it.
-    """
-
-    end: int
-    """Physical offset behind the block."""
-    writes: list[Write]
-    size: int
-    sync: bool
-    done: Done
-    encode: Callable[[], list[Write]] | None = None
-    """Gives the writes of a block that has none yet; for the worker, since it takes long."""
-
-
 class EncodingFailed(Exception):
     """A block has no writes: nothing of its batch was written."""
-
-
-@dataclass(slots=True)
-class Watermarks:
-    """Ends of what is in the file, on the medium, and visible. Physical offsets."""
-
-    written: int
-    flushed: int
-    confirmed: int
-
-    def advance(self, written: int, *, synced: bool) -> None:
-        """Take note of a batch that was written; all of a batch is confirmed together."""
-        flushed = written if synced else self.flushed
-        assert self.confirmed <= self.written <= written
-        assert self.flushed <= flushed <= written
-        self.written, self.flushed, self.confirmed = written, flushed, written
-
-    def flush(self, end: int) -> None:
-        """Take note of a sync of what was written up to `end`; more may be written by now."""
-        assert self.flushed <= end <= self.written
-        self.flushed = end
 
 
 class _Attempt(msgspec.Struct, eq=False):
@@ -188,6 +145,7 @@ class Writer:
         workers: Workers = WriterThread,
         cache: PageCacheLimit | None = None,
         shortages: ShortageLog | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self.watermarks = Watermarks(end, end, end)
         self.failed: str | None = None
@@ -202,6 +160,8 @@ class Writer:
         self._turns = turns
         self._on_rollback = on_rollback
         self._cache = cache
+        self.gate = gate
+        """None: what is written is confirmed at once."""
         self._turn_ending = False
         self._flush_wanted = False
         self._attempts: deque[_Attempt | _Flush] = deque()
@@ -263,6 +223,7 @@ class Writer:
             waiting += self._pending
             self._flushes.clear()
             self._pending = []
+        self._give_up_held(self.failed)
         refusal = self._refusal() if self._refusal else _store_failed(self.failed, "not_stored")
         self._settle(waiting, refusal)
 
@@ -274,6 +235,7 @@ class Writer:
         self._settle_attempts()
         if self._pending or self._flushes:
             self.fail("the node stopped")
+        self._give_up_held("the node stopped")
 
     def _end_turn(self) -> None:
         self._turn_ending = False
@@ -486,8 +448,11 @@ class Writer:
         if attempt.failure is None:
             if self._lacking is not None and attempt.batch[-1].end > self.watermarks.written:
                 self._has_enough()
-            self.watermarks.advance(attempt.batch[-1].end, synced=attempt.synced)
-            self._settle(attempt.batch, None)
+            if self.gate is None:
+                self.watermarks.advance(attempt.batch[-1].end, synced=attempt.synced)
+                self._settle(attempt.batch, None)
+            else:
+                self._hold(self.gate, attempt)
             return
         if isinstance(attempt.failure, EncodingFailed):
             self._roll_back(attempt.batch, _not_encoded(attempt.failure))
@@ -500,6 +465,22 @@ class Writer:
             self._shortages.begins(LACK, shortage, "messages are refused, reading goes on")
             self._roll_back(attempt.batch, _refused(shortage))
 
+    def _hold(self, gate: Gate, attempt: _Attempt) -> None:
+        """Leave what was written to the gate; a flush was about this node alone."""
+        batch = attempt.batch
+        self.watermarks.write(batch[-1].end, synced=attempt.synced)
+        if self.failed is not None:  # what comes before it is not confirmed any more
+            self._settle(batch, _store_failed(self.failed, "unknown"))
+            return
+        held = [block for block in batch if block.writes]
+        self.pending_bytes -= sum([block.size for block in held])
+        gate.settled(held, self.watermarks)
+        self._settle([block for block in batch if not block.writes], None)
+
+    def _give_up_held(self, reason: str) -> None:
+        if self.gate is not None:
+            self.gate.give_up(_store_failed(reason, "unknown"))
+
     def _has_enough(self) -> None:
         self._lacking = None
         self._shortages.ends(LACK)
@@ -507,6 +488,8 @@ class Writer:
     def _settle_flush(self, flush: _Flush) -> None:
         if flush.failure is None:
             self.watermarks.flush(flush.end)
+            if self.gate is not None and self.failed is None:
+                self.gate.settled((), self.watermarks)
             self._settle(flush.waiting, None)
         else:
             self._fail_after(flush.failure, flush.waiting)
@@ -514,6 +497,7 @@ class Writer:
     def _fail_after(self, failure: Exception, blocks: list[Block]) -> None:
         reason = f"{_text(failure)} while writing the log"
         self.failed = self.failed or reason
+        self._give_up_held(reason)
         self._settle(blocks, _store_failed(reason, "unknown"))
         self.fail(reason)
 

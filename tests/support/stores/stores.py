@@ -8,7 +8,7 @@ from app.domain.errors import CurlewError
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode
-from app.store import Appended, FileSystem, MessageStore, StepPart, StoreConfig, paths
+from app.store import Appended, FileSystem, Gate, MessageStore, StepPart, StoreConfig, paths
 from app.store.formats.frame.batch_frame import parse_request
 from app.store.write.writer import WriterThread
 from tests.support.clients.frames import request_frame
@@ -108,10 +108,11 @@ def open_store(
     *,
     threads: bool = True,
     clock: FakeClock | None = None,
+    gate: Gate | None = None,
 ) -> OpenStore:
     turns, clock = ManualTurns(), clock or FakeClock()
     workers = WriterThread if threads else inline(turns)
-    store = MessageStore.open(files, switched(config), clock, turns, workers=workers)
+    store = MessageStore.open(files, switched(config), clock, turns, workers=workers, gate=gate)
     return OpenStore(files, store, turns, clock)
 
 

@@ -14,7 +14,7 @@ from app.domain.positions import FlushMode
 from app.store import StepPart, paths
 from app.store.topics import floor_journal
 from app.store.topics.topic_floors import ENTRIES_MAX, TopicState
-from tests.support.stores.simulated_files import NOTHING, CrashPlan, SimulatedFiles
+from tests.support.stores.simulated_files import NOTHING, CrashPlan, Fault, SimulatedFiles
 from tests.support.stores.stores import OpenStore, open_store
 
 OLD, NEW = 7_001, 5_002
@@ -114,6 +114,22 @@ def test_offsets_taken_back_by_a_full_disk_are_not_given_below_the_floor() -> No
         "orders", 0, [Message(b"new")], FlushMode.SYNC, refused.append, NEW
     )
     assert appended.first_queue_offset == 4
+
+
+def test_two_messages_that_a_full_disk_refuses_leave_the_next_life_its_offset() -> None:
+    opened = life()
+    files = opened.files
+    assert isinstance(files, SimulatedFiles)
+    end = bounds(opened)[1]
+    append(opened, b"on its way", OLD)
+    append(opened, b"on its way, too", OLD)
+    opened.store.delete_topic("orders", OLD)
+    files.fault = Fault("write", 1, errno.ENOSPC, lasting=True)
+    opened.turns.run()
+    files.fault = None
+    store(opened, b"new", NEW)
+    assert opened.bodies() == [b"new"]
+    assert bounds(opened) == (end + 2, end + 3)
 
 
 def test_a_full_disk_forgets_the_entry_and_the_next_send_writes_it_again(

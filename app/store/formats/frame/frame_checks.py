@@ -41,9 +41,12 @@ def _by_length(names: Iterable[str]) -> dict[int, NDArray[np.uint8]]:
     return {length: np.array(each) for length, each in rows.items()}
 
 
-_REFUSED_NAMES: Final = _by_length(RESERVED_PROPERTIES - FIELD_PROPERTIES - {"__CRC32#"})
+_REFUSED_NAMES: Final = _by_length(RESERVED_PROPERTIES - FIELD_PROPERTIES)
 _FIELD_NAMES: Final = _by_length(FIELD_PROPERTIES)
 """Properties that are what has a field of its own in JSON; a record has each of them once."""
+_PAIR_BYTES_MIN: Final = 4
+"""Of a property: a letter each as name and value, and what ends the two."""
+
 _ZERO_FIELDS: Final = (
     (12, 4, "queue id"),
     (20, 8, "queue offset"),
@@ -178,6 +181,7 @@ def look_into(
         none = np.zeros(properties.count, np.int64)
         return none if tag_hashes is None else tag_hashes, []
     starts, separators = _check_pairs(text, ends)
+    _check_counts(text, starts, separators, ends, limits)
     _check_fields(text, starts, separators, ends, limits)
     if tag_hashes is None:
         tag_hashes = _tag_hashes(text, starts, separators, ends)
@@ -265,6 +269,25 @@ def _fault_of(name: str) -> str:
     if name in RESERVED_PROPERTIES:
         return f"property name {name!r} is reserved"
     return f"property {name[:100]!r} is empty"
+
+
+def _check_counts(text: bytes, starts: Ints, separators: Ints, ends: Ints, limits: Limits) -> None:
+    """Hold each record to as many properties as JSON takes; what has a field there is none."""
+    most = limits.properties_count_max
+    fits = _PAIR_BYTES_MIN * most
+    if len(text) <= fits or (ends[0] <= fits and (ends[1:] - ends[:-1]).max() <= fits):
+        return
+    pair_ends = np.searchsorted(starts, ends)
+    first = np.concatenate((np.zeros(1, np.int64), pair_ends[:-1]))
+    for index in np.flatnonzero(pair_ends - first > most).tolist():
+        pairs = range(int(first[index]), int(pair_ends[index]))
+        names = [text[starts[pair] : separators[pair]].decode() for pair in pairs]
+        count = sum(name not in FIELD_PROPERTIES for name in names)
+        if count > most:
+            raise MalformedFrame(
+                f"record {index}: it has {count} properties; at most {most} are taken",
+                fields={"index": index, "limit": most},
+            )
 
 
 def _check_fields(text: bytes, starts: Ints, separators: Ints, ends: Ints, limits: Limits) -> None:

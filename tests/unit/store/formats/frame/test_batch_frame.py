@@ -210,6 +210,8 @@ BAD_RECORDS: dict[str, bytes] = {
     "tag twice": with_properties(b"TAGS\x01a\x02own\x01b\x02TAGS\x01a\x02"),
     "sharding key twice": with_properties(b"__SHARDINGKEY\x01a\x02__SHARDINGKEY\x01b\x02"),
     "id twice": with_properties(b"UNIQ_KEY\x01a\x02KEYS\x01b\x02UNIQ_KEY\x01b\x02"),
+    "a checksum of its own": with_properties(b"__CRC32#\x011\x02"),
+    "too many properties": with_properties(b"a\x01b\x02" * (LIMITS.properties_count_max + 1)),
     "too short": bytes(50),
 }
 
@@ -221,7 +223,7 @@ def test_the_first_bad_record_is_named(bad: bytes) -> None:
     assert caught.value.fields["index"] == 1
 
 
-@pytest.mark.parametrize("name", sorted(RESERVED_PROPERTIES - {"__CRC32#"}))
+@pytest.mark.parametrize("name", sorted(RESERVED_PROPERTIES))
 def test_a_name_that_json_refuses_is_refused_or_says_what_has_a_field(name: str) -> None:
     with pytest.raises(IllegalProperty):
         check_message(Message(b"", properties={name: "v"}), LIMITS)
@@ -234,6 +236,21 @@ def test_a_name_that_json_refuses_is_refused_or_says_what_has_a_field(name: str)
     assert message.properties == {"own": "b"}
     fields = message.tag, *message.keys, message.sharding_key, message.content_type
     assert [each for each in (*fields, message.unique_id) if each] == ["v"]
+
+
+def test_a_record_has_as_many_properties_as_json_takes_and_its_fields() -> None:
+    most = LIMITS.properties_count_max
+    texts = ["".join(f"p{number}\x01v\x02" for number in range(most)), "TAGS\x01a\x02KEYS\x01b\x02"]
+    full = with_properties("".join(texts).encode())
+    (message,) = messages_of(
+        batch_frame.parse_request(request_frame([full]), topic="orders", limits=LIMITS)
+    )
+    assert (len(message.properties), message.tag, message.keys) == (most, "a", ("b",))
+    check_message(message, LIMITS)
+    over = with_properties(f"{''.join(texts)}more\x01v\x02".encode())
+    with pytest.raises(MalformedFrame, match=f"it has {most + 1} properties") as caught:
+        batch_frame.parse_request(request_frame([full, over]), topic="orders", limits=LIMITS)
+    assert caught.value.fields == {"index": 1, "limit": most}
 
 
 def test_many_records_may_have_the_same_fields() -> None:

@@ -11,6 +11,9 @@ consumequeue/TOPIC/QUEUE/00000…       queue files, named by their first byte
 index/yyyyMMddHHmmssSSS               key index files, named by the time of their making, UTC
 timerlog/00000000000000000000         runs of the timer log, in the order of their making
 timerlog/manifest                     which of them count, and how far they go
+replica-promise                       the newest term and in-sync set that the replica has heard of
+replica-history                       in which terms the bytes of the log were made
+replica-incarnation                   the directory's, as long as it can prove that it kept all
 abort                                 here while a node has the store open; who and which boot
 checkpoint                            RocketMQ's, for RocketMQ
 lost+found/commitlog-OFFSET           what an open cut off; -2 behind it for the second time
@@ -31,6 +34,9 @@ CONSUME_QUEUES: Final = "consumequeue"
 INDEX: Final = "index"
 TIMER_LOG: Final = "timerlog"
 TIMER_MANIFEST: Final = "timerlog/manifest"
+REPLICA_PROMISE: Final = "replica-promise"
+REPLICA_HISTORY: Final = "replica-history"
+REPLICA_INCARNATION: Final = "replica-incarnation"
 ABORT: Final = "abort"
 ROCKET_CHECKPOINT: Final = "checkpoint"
 LOST_AND_FOUND: Final = "lost+found"

@@ -20,6 +20,9 @@ _STATE_FILES: Final = frozenset(
         paths.SYNC_FAILED,
         paths.CHECKPOINT,
         paths.CHECKPOINT_COPY,
+        paths.REPLICA_PROMISE,
+        paths.REPLICA_HISTORY,
+        paths.REPLICA_INCARNATION,
         paths.ABORT,
         paths.ROCKET_CHECKPOINT,
     }

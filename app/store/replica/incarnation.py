@@ -1,0 +1,95 @@
+"""The incarnation of a data directory: the same number as long as it can prove that it kept all.
+
+The in-sync set names nodes with their incarnation. A directory that may have lost what it said it
+had is another member from then on, out of each set by construction: it was empty, the machine
+started anew without a clean stop, a sync failed, damage was cut, or its log is shorter than it was.
+
+Three steps, each on the medium before the next: `begin_opening` before the store is opened, because
+an opening wipes out the traces; `end_opening` when it is known what the opening found; `note_stop`
+when a clean stop has synced all. An opening that was interrupted between the first two proves
+nothing.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
+
+from app.store import paths
+from app.store.formats.files.replica_files import KeptIncarnation, Standing
+from app.store.fs.files import FileSystem
+from app.store.lifecycle.recovery import Recovery
+from app.store.replica.replica_files import ReplicaFiles
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Incarnation:
+    """Of one store, from before its opening to its stop. Blocks; raises as `ReplicaFiles`."""
+
+    def __init__(
+        self, files: FileSystem, replica_files: ReplicaFiles, new_number: Callable[[], int]
+    ) -> None:
+        self._files = files
+        self._replica_files = replica_files
+        self._new_number = new_number
+        self._kept = KeptIncarnation(0, Standing.STOPPED, "", 0)
+
+    @property
+    def number(self) -> int:
+        """Valid behind `end_opening`."""
+        return self._kept.incarnation
+
+    def begin_opening(self) -> str | None:
+        """Judge what lies there before the store is opened; why there is a new number, or None."""
+        kept, boot_id = self._replica_files.incarnation(), self._files.boot_id()
+        reason = None
+        if kept is None:
+            reason = "it has none, or one that is damaged"
+        elif kept.standing is Standing.OPENING:
+            reason = "an opening was interrupted"
+        elif kept.standing is Standing.OPEN and (kept.boot_id != boot_id or not boot_id):
+            reason = "the machine started anew, and the node had not stopped in order"
+        elif self._files.exists(paths.SYNC_FAILED):
+            reason = "a sync failed"
+        number = self._number(kept, reason)
+        end, damaged = (0, 0) if kept is None else (kept.end, kept.damaged_bytes)
+        self._keep(KeptIncarnation(number, Standing.OPENING, boot_id, end, damaged))
+        return reason
+
+    def end_opening(self, recovery: Recovery) -> str | None:
+        """Judge what the opening found; why there is a new number, or None."""
+        kept, reason = self._kept, None
+        damaged = sum(found.end - found.start for found in recovery.damages)
+        if damaged > kept.damaged_bytes:
+            reason = f"{damaged} bytes of the log hold no good record"
+        elif recovery.cut_because is not None:
+            reason = f"the end of the log was cut: {recovery.cut_because}"
+        elif recovery.end < kept.end:
+            reason = f"the log ends at {recovery.end}, and it was at {kept.end}"
+        number = self._number(kept, reason)
+        damaged = max(damaged, kept.damaged_bytes)
+        boot_id = self._files.boot_id()
+        self._keep(KeptIncarnation(number, Standing.OPEN, boot_id, recovery.end, damaged))
+        return reason
+
+    def note_cut(self, end: int) -> None:
+        """The log is about to be cut at `end`, as it has to be."""
+        if end < self._kept.end:
+            self._keep(replace(self._kept, end=end))
+
+    def note_stop(self, end: int) -> None:
+        """The log is on the medium up to `end`, and so are promise and history."""
+        self._keep(replace(self._kept, standing=Standing.STOPPED, end=end))
+
+    def _number(self, kept: KeptIncarnation | None, reason: str | None) -> int:
+        if kept is not None and reason is None:
+            return kept.incarnation
+        number = self._new_number()
+        _LOG.warning("the data directory has a new incarnation, %d: %s", number, reason)
+        return number
+
+    def _keep(self, kept: KeptIncarnation) -> None:
+        self._replica_files.keep_incarnation(kept)
+        self._kept = kept

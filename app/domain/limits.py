@@ -182,6 +182,28 @@ RELAY_CONNECTIONS_MAX = 1_024
 SHARDS_MAX = 256
 """Shards of a cluster."""
 
+REPLICAS_MAX = 32
+"""Members that an in-sync set may name."""
+
+NODE_NAME_CHARS_MAX = 255
+"""Longest name of a node in what replicas say to each other."""
+
+TERMS_MAX = 16_384
+"""Terms of a log's history that replicas tell each other."""
+
+REPLICA_MESSAGE_BYTES_MAX = MIB
+"""What a replica says, without bytes of blocks; a history of `TERMS_MAX` terms has half of it."""
+
+REPLICA_BLOCKS_BYTES_MAX = 256 * MIB
+"""Bytes of blocks that go with one message: the largest block has to fit."""
+
+REPLICA_UNDER_WAY_BYTES_MAX = 8 * MIB
+"""What waits in a leader's memory for one follower's connection; then no more blocks are read for
+it until half of that is gone."""
+
+REPLICA_UNSENT_BYTES_MAX = 512 * MIB
+"""Of a connection that takes nothing: beyond this it is closed."""
+
 EVENTS_KEPT_MAX = 1_000
 """Events of nodes and shards; of more, the oldest go."""
 

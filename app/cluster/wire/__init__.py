@@ -1,0 +1,1 @@
+"""The form in bytes of what replicas say to each other (`app.cluster.replication.messages`)."""

@@ -11,31 +11,26 @@ curlew release-store  let another store use the metadata database, when its own 
 curlew openapi   print the OpenAPI document
 curlew settings  print every setting, its default and its range
 curlew store     look at, check, repair or fill a store (see `app.commands.store_commands`)
+
+What takes long to import is imported by the commands that need it: a key is made at once.
 """
 
 import argparse
-import gc
 import logging
 import os
-import socket
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import uvloop
 
-from app.api.document.openapi import render_document
-from app.cluster import ClusterConfig, Metadata, Migrated, migrate, shown_database
+from app.cluster import ClusterConfig, Metadata, Migrated, migrate
 from app.commands import access_commands, secret_commands, store_commands
-from app.commands.settings_page import settings_page
-from app.config import NAMES, SETTINGS, Config, ConfigError, load_config
+from app.config import NAMES, SETTINGS, Config, ConfigError, DataDirectoryUnusable, load_config
 from app.domain.errors import CurlewError
-from app.main import NodeServer, PortInUse, bind
-from app.node import DataDirectoryUnusable, Node, log_cache_note, narrow_files
-from app.runtime.allocator import keep_freed_memory
-from app.runtime.descriptors import TooFewDescriptors, allow_open_files, fitted
+from app.node_access import narrow_files
+from app.runtime.descriptors import TooFewDescriptors
 from app.runtime.private_files import keep_new_files_private, make_private_directory
 from app.runtime.secure.secret_files import UnusableSecretFile
 from app.runtime.secure.tls_files import UnusableCertificate
@@ -49,14 +44,9 @@ _LOG: Final = logging.getLogger(__name__)
 EXIT_FOUND: Final = 1
 """`curlew audit verify` has found something."""
 EXIT_UNUSABLE: Final = 2
-COLLECTOR_THRESHOLDS: Final = (20_000, 10, 10)
-"""Python's own are 700, 10, 10."""
-
 _STARTUP_FAILURES: Final = (
     ConfigError,
     CurlewError,
-    DataDirectoryUnusable,
-    PortInUse,
     StoreLocked,
     StoreUnusable,
     TooFewDescriptors,
@@ -74,9 +64,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     keep_new_files_private()
     options = _parser().parse_args(arguments)
     if options.command == "openapi":
+        from app.api.document.openapi import render_document
+
         sys.stdout.write(render_document())
         return 0
     if options.command == "settings":
+        from app.commands.settings_page import settings_page
+
         sys.stdout.write(settings_page())
         return 0
     try:
@@ -96,7 +90,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _migrate(config)
         if options.command == "serve" and options.migrate:
             _LOG.info("%s", _migration_line(_migrate(config)))
-        uvloop.run(_serve(config, _banner if options.command == "dev" else _line))
+        from app.commands import node_commands
+
+        node_commands.run(options, config)
     except _STARTUP_FAILURES as error:
         hint = getattr(error, "hint", None)
         text = getattr(error, "for_log", None) or error
@@ -136,11 +132,6 @@ def _set_up_logging(config: Config) -> None:
     if config.log_level != "debug":
         for chatty in ("alembic", "uvicorn"):
             logging.getLogger(chatty).setLevel(logging.WARNING)
-
-
-def _set_level(config: Config) -> None:
-    """The level may change while the node runs."""
-    logging.getLogger().setLevel(config.log_level.upper())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -218,81 +209,6 @@ async def _release_store(config: Config) -> str:
         f"The metadata database belongs to store {released[1].hex()} no more; the next store that"
         " starts claims it, with all topics and groups.\n"
     )
-
-
-async def _serve(config: Config, announce: Callable[[Node, int], str]) -> None:
-    """Run a node until it is told to stop; `announce` makes what is printed once it is up."""
-    listener: socket.socket | None = None
-    if not config.port:  # clients are told of the one that it gets
-        listener = bind(config)
-        config = replace(config, port=listener.getsockname()[1])
-    try:
-        limits = fitted(config.limits, allow_open_files(config.limits))
-        node = await Node.open(config, limits=limits)
-    except BaseException:
-        if listener is not None:
-            listener.close()
-        raise
-    node.running.listen(_set_level)
-    try:
-        listener = listener or bind(config)
-        server = NodeServer(node)
-        _quiet_collector()
-        keep_freed_memory()
-        sys.stdout.write(announce(node, listener.getsockname()[1]))
-        sys.stdout.flush()
-        note = log_cache_note(config)
-        if note is not None:
-            _LOG.info("%s", note)
-        await server.serve(sockets=[listener])
-    finally:
-        await node.close()
-
-
-def _quiet_collector() -> None:
-    """Keep the cyclic collector away from what lives as long as the node.
-
-    Requests leave next to no cycles behind; walking all modules again and again cost a tenth of
-    the processor time of a send (20.9 → 18.5 µs in process, medians of four).
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*COLLECTOR_THRESHOLDS)
-
-
-def _url(config: Config, port: int) -> str:
-    host = f"[{config.host}]" if ":" in config.host else config.host
-    return f"{'https' if config.has_tls else 'http'}://{host}:{port}"
-
-
-def _line(node: Node, port: int) -> str:
-    """Of a production node: one line, that a log of a service manager keeps."""
-    config = node.config
-    store = config.data_dir.absolute() / "store"
-    return (
-        f"curlew {program_version()} is up at {_url(config, port)}, "
-        f"store {node.node_id} in {store}, metadata in {shown_database(config.database)}\n"
-    )
-
-
-def _banner(node: Node, port: int) -> str:
-    config = node.config
-    url = _url(config, port)
-    receive = f"{url}/v1/topics/orders/groups/billing/messages:receive"
-    return f"""
-Curlew is running. Ctrl-C stops it; nothing that was acknowledged is lost.
-
-  data      {config.data_dir.absolute()}
-  page      {url}/ui
-  API       {url}/openapi.json
-
-Try it:
-
-  curl -i {url}/v1/topics/orders/messages -H 'MQ-Tag: created' -d '{{"id":17}}'
-  curl {url}/v1/topics/orders/stats
-  curl -X POST '{receive}?wait=5'
-
-"""
 
 
 if __name__ == "__main__":

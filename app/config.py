@@ -59,6 +59,10 @@ class ConfigError(Exception):
     """The configuration cannot be used; the text lists every problem."""
 
 
+class DataDirectoryUnusable(ConfigError):
+    """The data directory cannot be made or written; the text says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """What an operator may set about a node."""

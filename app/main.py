@@ -19,7 +19,7 @@ from app.api.relay.peers import Peers
 from app.api.relay.relay import Relay
 from app.api.server import Connections, TlsListener, guarded
 from app.api.server.cluster_listener import ClusterApp, ClusterListener, PolicyRefresh
-from app.config import Config
+from app.config import Config, ConfigError
 from app.node import Node
 from app.web import LiveStreams, build_web
 
@@ -34,7 +34,7 @@ SHUTDOWN_SECONDS: Final = 8
 """Of the ten seconds that a stop may take; the rest is for the last sync."""
 
 
-class PortInUse(Exception):
+class PortInUse(ConfigError):
     """Another program listens on the address; the text says what to do."""
 
 

@@ -24,15 +24,19 @@ from app.cluster import (
     DatabaseFull,
     Metadata,
     NodeView,
-    sqlite_file_of,
 )
-from app.config import LOG_CACHE_MIB_MIN, Config, ConfigError
+from app.config import LOG_CACHE_MIB_MIN, Config, ConfigError, DataDirectoryUnusable
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError
 from app.domain.limits import DEFAULT_RETENTION_MS, MIB, Limits
 from app.domain.names import TRACE_TOPIC, dead_letter_topic, retry_topic
 from app.domain.shortages import HINTS, shortage_of
-from app.node_access import admit_administrator, close_if_closed, refuse_older_copy
+from app.node_access import (
+    admit_administrator,
+    close_if_closed,
+    narrow_files,
+    refuse_older_copy,
+)
 from app.node_pulse import Pulse
 from app.running_config import RunningConfig
 from app.runtime.closed_marker import (
@@ -41,10 +45,7 @@ from app.runtime.closed_marker import (
 )
 from app.runtime.machine import gives_free_memory_back, memory_bytes
 from app.runtime.private_files import (
-    everything_in,
-    files_of_sqlite,
     make_private_directory,
-    narrow,
 )
 from app.runtime.secure.cluster_secret import ClusterSecret
 from app.runtime.secure.secret_key import SecretKey
@@ -89,10 +90,6 @@ CERTIFICATE_SECONDS: Final = 5.0
 LOG_CACHE_DIVISOR: Final = 16
 """The part of the machine's memory that the newest of the log may fill where new memory is dear;
 what is read again and again may fill as much."""
-
-
-class DataDirectoryUnusable(Exception):
-    """The data directory cannot be made or written; the text says why."""
 
 
 class Node:
@@ -490,14 +487,6 @@ def _open_store(config: Config, limits: Limits, clock: Clock) -> MessageStore:
             f"the data directory {config.data_dir} cannot be used: {error.strerror}; "
             f"{HINTS[shortage] if shortage else hint}"
         ) from error
-
-
-def narrow_files(config: Config) -> None:
-    """Take from other users what they could read of this node's files."""
-    narrow(everything_in(config.data_dir / "store"))
-    file = sqlite_file_of(config.database)
-    if file is not None:
-        narrow(files_of_sqlite(file))
 
 
 def log_cache_bytes(config: Config) -> int | None:

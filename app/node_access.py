@@ -1,11 +1,12 @@
-"""Who may use a node, settled at its start: the first administrator, whether it asks for keys, and
-that its database knows no fewer keys than the node has seen."""
+"""Who may use a node, settled at its start: the first administrator, whether it asks for keys,
+that its database knows no fewer keys than the node has seen, and that only its user reads its
+files."""
 
 import logging
 from pathlib import Path
 from typing import Final
 
-from app.cluster import Metadata, regressed
+from app.cluster import Metadata, regressed, sqlite_file_of
 from app.config import AuthMode, Config, ConfigError
 from app.domain.access.keyring import Keyring
 from app.domain.access.keys import NewKey, key_id_of
@@ -16,6 +17,7 @@ from app.runtime.closed_marker import (
     remember_version,
     remembered_version,
 )
+from app.runtime.private_files import everything_in, files_of_sqlite, narrow
 from app.runtime.secure.secret_files import read_secret, write_secret
 
 _LOG: Final = logging.getLogger(__name__)
@@ -113,3 +115,11 @@ def remember(config: Config, keyring: Keyring) -> None:
     if keyring.is_closed:
         remember_closed(config.data_dir)
     remember_version(config.data_dir, keyring.version)
+
+
+def narrow_files(config: Config) -> None:
+    """Take from other users what they could read of this node's files."""
+    narrow(everything_in(config.data_dir / "store"))
+    file = sqlite_file_of(config.database)
+    if file is not None:
+        narrow(files_of_sqlite(file))

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Self
 
-from app.api.http.durations import parse_duration_ms
 from app.cluster import ClusterConfig, Metadata, migrate, sqlite_file_of
 from app.config import Config
 from app.domain.access.accounts import PrincipalSettings
@@ -19,6 +18,7 @@ from app.domain.access.actions import Kind
 from app.domain.access.keys import NewKey
 from app.domain.access.policies import check_namespace, read_names
 from app.domain.access.roles import ROLES
+from app.domain.durations import parse_duration_ms
 from app.domain.errors import InvalidRequest
 from app.domain.limits import KEY_EXPIRES_MS_MAX
 from app.domain.positions import TimestampMs

@@ -27,8 +27,8 @@ from pathlib import Path
 from time import perf_counter, process_time
 
 from app.broker.results import Delivery, ReceiveRequest
-from app.cli import COLLECTOR_THRESHOLDS
 from app.cluster import migrate
+from app.commands.node_commands import COLLECTOR_THRESHOLDS
 from app.config import Config
 from app.domain.limits import Limits
 from app.domain.positions import FlushMode

@@ -23,8 +23,8 @@ import uvloop
 from uvicorn.server import ServerState
 
 from app.api.server import Connections, guarded
-from app.cli import COLLECTOR_THRESHOLDS
 from app.cluster import migrate
+from app.commands.node_commands import COLLECTOR_THRESHOLDS
 from app.config import Config
 from app.domain.access.evaluator import Evaluator, Principal
 from app.domain.access.keyring import Keyring, KnownKey

@@ -21,8 +21,8 @@ import msgspec
 
 from app.api import build_api
 from app.api.http.request_context import AsgiApp, Event
-from app.cli import COLLECTOR_THRESHOLDS
 from app.cluster import migrate
+from app.commands.node_commands import COLLECTOR_THRESHOLDS
 from app.config import Config
 from app.domain.positions import FlushMode
 from app.domain.settings import TopicSettings

@@ -50,6 +50,21 @@ def test_the_version_is_told() -> None:
     assert re.fullmatch(r"curlew \d+\.\d+\.\d+\n", done.stdout)
 
 
+def test_what_starts_no_node_imports_none(tmp_path: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "app.cli", "init", "--data-dir", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stderr
+    assert "| app.cluster" in " ".join(told.split())
+    assert not re.search(
+        r"\| +(app\.(api|web|broker|node|main)|fastapi|uvicorn)$", told, re.MULTILINE
+    )
+
+
 def test_every_setting_is_told() -> None:
     done = curlew("settings")
     assert (done.returncode, done.stderr) == (0, "")

@@ -10,8 +10,8 @@ from typing import Final, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from app.api.http.durations import format_duration
 from app.api.http.errors import FieldError, InvalidBody, did_you_mean
+from app.domain.durations import format_duration
 from app.domain.errors import CurlewError
 
 _NOTHING: Final = object()

@@ -3,8 +3,8 @@
 from datetime import datetime
 from typing import Final
 
-from app.api.http.durations import parse_duration_ms
 from app.domain.delays import Due, level
+from app.domain.durations import parse_duration_ms
 from app.domain.errors import IllegalDeliveryTime
 
 LEVEL_PREFIX: Final = "level:"

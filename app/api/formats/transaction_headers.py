@@ -9,12 +9,12 @@ from msgspec import UNSET
 
 from app.api.formats.mq_headers import SendOptions
 from app.api.formats.wire import PreparedAnswer
-from app.api.http.durations import parse_duration_ms
 from app.api.http.errors import UnsupportedFeature, did_you_mean
 from app.api.naming.request_namespace import stored
 from app.broker.transactions.transaction_table import Transaction
 from app.domain.access.actions import Action, Kind
 from app.domain.access.standing import Standing
+from app.domain.durations import parse_duration_ms
 from app.domain.errors import InvalidRequest
 
 _HINT: Final = "write MQ-Transaction: prepare; group=pg1; check-after=30s"

@@ -9,8 +9,8 @@ from math import inf
 from typing import Final, Literal, TypeVar
 from urllib.parse import parse_qsl
 
-from app.api.http.durations import parse_duration_ms
 from app.api.http.errors import UnknownParameter, did_you_mean
+from app.domain.durations import parse_duration_ms
 from app.domain.errors import IllegalPage, IllegalWait, InvalidRequest
 from app.domain.handles.page_sizes import usual_page_size
 from app.domain.limits import DEFAULT_PAGE_SIZE, SEND_TIMEOUT_S_MAX

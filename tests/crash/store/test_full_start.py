@@ -12,6 +12,7 @@ import pytest
 from app.domain.limits import MIB
 from tests.crash.sweeps.disks import fill, mounted_tmpfs, need
 from tests.support.length import selection
+from tests.support.nodes.fork_server import RETENTION_SECONDS
 from tests.support.nodes.node import RunningNode, run_node
 from tests.support.nodes.waiting import wait_until
 
@@ -19,6 +20,8 @@ pytestmark = pytest.mark.powerloss
 
 SENT = 30
 SEGMENT_MIB = "8"
+OFTEN = {RETENTION_SECONDS: "0.5"}
+"""The disk is looked at so often that nobody waits for it."""
 
 
 @pytest.fixture
@@ -74,7 +77,7 @@ def test_it_reads_and_goes_on_when_there_is_room(
     disk: Path, free_bytes: int, was_killed: bool
 ) -> None:
     data = disk / "data"
-    with run_node(data, "--segment-mib", SEGMENT_MIB) as node:
+    with run_node(data, "--segment-mib", SEGMENT_MIB, environment=OFTEN) as node:
         for number in range(SENT):
             assert send(node, b"%d" % number * 500) == 201
         assert len(receive(node)) > 0
@@ -83,7 +86,7 @@ def test_it_reads_and_goes_on_when_there_is_room(
     filler = leave_free(disk, free_bytes)
     stored = SENT
     for _ in range(2):  # the second start finds what the first left
-        with run_node(data, "--segment-mib", SEGMENT_MIB) as node:
+        with run_node(data, "--segment-mib", SEGMENT_MIB, environment=OFTEN) as node:
             wait_until(lambda node=node: "DISK_FULL" in degraded(node))  # type: ignore[misc]
             status, body = ask(node, "GET", "/v1/topics/orders/stats")
             assert status == 200, body
@@ -93,7 +96,7 @@ def test_it_reads_and_goes_on_when_there_is_room(
             assert len(receive(node)) > 0
             if was_killed:
                 node.kill()
-    with run_node(data, "--segment-mib", SEGMENT_MIB) as node:
+    with run_node(data, "--segment-mib", SEGMENT_MIB, environment=OFTEN) as node:
         wait_until(lambda: "DISK_FULL" in degraded(node))
         before = node.log.read_text()
         filler.unlink()
@@ -113,14 +116,14 @@ def test_it_reads_and_goes_on_when_there_is_room(
 def test_what_is_old_goes_when_the_disk_is_full(disk: Path) -> None:
     """Retention makes room for all that waits for it, without anybody's help."""
     data = disk / "data"
-    with run_node(data, "--segment-mib", SEGMENT_MIB) as node:
+    with run_node(data, "--segment-mib", SEGMENT_MIB, environment=OFTEN) as node:
         for _ in range(6):  # each has a segment of its own
             assert send(node, bytes(4 * MIB)) == 201
         node.kill()
     segments = data / "store" / "commitlog"
     oldest = min(segments.iterdir())
     leave_free(disk, 0)
-    with run_node(data, "--segment-mib", SEGMENT_MIB) as node:
+    with run_node(data, "--segment-mib", SEGMENT_MIB, environment=OFTEN) as node:
         wait_until(lambda: not oldest.exists())
         wait_until(lambda: "no room" not in json.dumps(ask(node, "GET", "/readyz")[1].decode()))
     log = node.log.read_text()

@@ -18,6 +18,8 @@ from typing import Final, NamedTuple
 
 REQUEST_BYTES_MAX: Final = 128 * 1024
 """Arguments and environment of a node."""
+RETENTION_SECONDS: Final = "CURLEW_TESTS_RETENTION_SECONDS"
+"""In the environment of a forked node: how often it looks at its disk, instead of each 10 s."""
 
 
 class Start(NamedTuple):
@@ -54,13 +56,18 @@ def next_node(server: socket.socket) -> Start | None:
 
 def main() -> int:
     """Serve; in a forked process run the node instead."""
+    from app import node
     from app.cli import main as curlew
+    from app.commands import node_commands  # noqa: F401  # what takes long to import
 
     start = next_node(socket.socket(fileno=int(sys.argv[1])))
     if start is None:
         return 0
+    environment = dict(start.environment)
+    if (seconds := environment.pop(RETENTION_SECONDS, None)) is not None:
+        node.RETENTION_SECONDS = float(seconds)  # type: ignore[misc]
     os.environ.clear()
-    os.environ.update(start.environment)
+    os.environ.update(environment)
     sys.stdout = os.fdopen(1, "w", closefd=False)
     return curlew(start.arguments)
 

@@ -24,13 +24,13 @@ from app.api.control.schemas.statistics_schemas import (
     total_series,
     total_windows,
 )
-from app.api.http.durations import parse_duration_ms
 from app.api.operations.operation import Action, Json
 from app.broker.figures.counters import STEP_S, STEPS, Figures, GroupFigures, TopicFigures
 from app.broker.figures.traffic_statistics import WINDOWS
 from app.broker.insight.lag import check_known_group
 from app.broker.topic_lookup import find_topic
 from app.domain.access.actions import Kind
+from app.domain.durations import parse_duration_ms
 from app.domain.errors import InvalidRequest
 
 _STEP_MS: Final = int(STEP_S * 1_000)

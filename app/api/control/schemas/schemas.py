@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from app.api.http.durations import DURATION_PATTERN, format_duration, parse_duration_ms
 from app.api.ports import Node
 from app.broker.health import ConditionCode
 from app.broker.ports import Group, Topic
@@ -20,6 +19,7 @@ from app.domain.consumers.consumption import (
     ConsumptionEffectCode,
     ConsumptionState,
 )
+from app.domain.durations import DURATION_PATTERN, format_duration, parse_duration_ms
 from app.domain.names import namespace_of
 from app.domain.positions import FlushMode
 from app.domain.settings import (

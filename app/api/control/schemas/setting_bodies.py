@@ -11,8 +11,8 @@ from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema, model_va
 
 from app.api.bodies.body_errors import shown
 from app.api.control.schemas.schemas import Count, Duration, RequestModel
-from app.api.http.durations import parse_duration_ms
 from app.domain.changes.merging import DEFAULT, Named, Reset, RetryPart
+from app.domain.durations import parse_duration_ms
 from app.domain.limits import (
     DEFAULT_INVISIBLE_MS,
     DEFAULT_MAX_ATTEMPTS,

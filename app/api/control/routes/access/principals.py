@@ -10,7 +10,6 @@ from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.change_documents import deleted, dry_run_answer
 from app.api.control.schemas.schemas import AnswerModel, DryRunMember, RequestModel
 from app.api.http.conditions import WithDryRun, WithTerms, etag_of, is_dry_run
-from app.api.http.durations import parse_duration_ms
 from app.api.http.request_context import NOT_KEPT
 from app.api.operations.answers import ETAG_HEADER
 from app.api.operations.operation import Action, Answer, Body
@@ -18,6 +17,7 @@ from app.domain.access.accounts import Account, ListedKey, PrincipalSettings
 from app.domain.access.policies import check_namespace, read_pattern
 from app.domain.access.policy_warnings import unknown_roles, warnings_of
 from app.domain.access.roles import ROLES
+from app.domain.durations import parse_duration_ms
 from app.domain.errors import InvalidRequest
 from app.domain.limits import (
     KEY_EXPIRES_MS_MAX,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.api.http.durations import format_duration, parse_duration_ms
+from app.domain.durations import format_duration, parse_duration_ms
 
 
 @pytest.mark.parametrize(

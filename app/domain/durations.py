@@ -1,4 +1,4 @@
-"""Durations in requests: `"30s"`, `"2h"`, `"1.5m"`, `"250ms"`. Pure; called by both planes."""
+"""Durations as text: `"30s"`, `"2h"`, `"1.5m"`, `"250ms"`."""
 
 import re
 from typing import Final

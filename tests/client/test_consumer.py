@@ -468,7 +468,9 @@ def test_a_step_of_the_clock_changes_no_numbers(monkeypatch: pytest.MonkeyPatch)
     assert [first.number[1], second.number[1]] == ["0", "1"]
 
 
-def test_a_wrong_key_ends_a_worker() -> None:
+def test_a_wrong_key_ends_a_worker_and_the_log_says_so_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     wrong = refused(401, "UNAUTHORIZED", retryable=False)
     with scripted(*[wrong] * 10) as node:
         worker = Worker(node.url, key="curlew_x")
@@ -476,6 +478,7 @@ def test_a_wrong_key_ends_a_worker() -> None:
         worker.start()
         wait_until(lambda: worker.failure is not None)
         assert isinstance(worker.failure, Unauthorized)
+        wait_until(lambda: "the consumer of group 'g' has ended: " in caplog.text)
         with pytest.raises(Unauthorized):
             worker.stop()
         assert worker.failure is None

@@ -13,6 +13,7 @@ import inspect
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -21,7 +22,7 @@ from curlew_client.assigned.options import Listener, MemberOptions, Start, membe
 from curlew_client.assigned.running import RunningMember
 from curlew_client.async_client import AsyncClient
 from curlew_client.client import Client
-from curlew_client.consuming.calls import GroupCalls, LeasedGroup, ReceiveOptions
+from curlew_client.consuming.calls import LOG, GroupCalls, LeasedGroup, ReceiveOptions
 from curlew_client.consuming.checks import RunningChecker
 from curlew_client.consuming.running import RunningConsumer
 from curlew_client.consuming.working import Handler
@@ -322,6 +323,12 @@ class Worker:
             self._session.closed()
 
 
+def _tell_of_end(group: str, failure: "asyncio.Future[None]") -> None:
+    """Who started the worker in the background may look at nothing else before its end."""
+    if not failure.cancelled():
+        LOG.error("the consumer of group %r has ended: %s", group, failure.exception())
+
+
 class _AtWork:
     """The consumers while they run, on one event loop."""
 
@@ -356,13 +363,15 @@ class _AtWork:
                     consumer.abandon()
             self._give_up()
             raise
-        for _, consumer in self._by_group:
+        for group, consumer in self._by_group:
             consumer.start()
+            consumer.failure.add_done_callback(partial(_tell_of_end, group))
             self._consumers.append(consumer)
         for group, function in checkers.items():
             is_async = inspect.iscoroutinefunction(function)
             checker = RunningChecker(self._session, self._engine.sender, group, function, is_async)
             checker.start()
+            checker.failure.add_done_callback(partial(_tell_of_end, group))
             self._consumers.append(checker)
 
     def _consumer(

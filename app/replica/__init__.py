@@ -1,0 +1,9 @@
+"""One replica of a shard, carried out: the machine of `app.cluster.replication` over a store's log.
+
+No node runs it yet: nodes have one replica.
+
+- `ports`: what it needs of the connections, the database and the node.
+- `kept_terms`: promise and history as values of the machine and as documents of the small files.
+- `outgoing`: the blocks that a leader has still to send.
+- `driver`: carries the machine's actions out, in their order.
+"""

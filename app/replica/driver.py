@@ -1,0 +1,340 @@
+"""Carries out what the machine of a replica says, in the order in which it says it.
+
+Events come from the connections, the database, the node's own writer and a timer; what comes of an
+action is a further event. Blocks that came are checked before the machine hears of them. Promise
+and history are on the medium before any later action.
+
+An action that lacks something (`app.domain.shortages`) ends its turn: what would have followed is
+not done, connections are closed, and after a pause the machine is made anew of what is kept. For
+the machine that is a kill, which may come between any two actions. A fault of the log makes the
+replica one that neither follows nor leads; one of the small files ends it.
+
+One thread, which may wait for the disk; not the event loop.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from app.cluster.replication.confirmation import LogEnd
+from app.cluster.replication.events import (
+    Action,
+    Alarm,
+    AppendTermStart,
+    ChangeRow,
+    CutLog,
+    Disconnected,
+    Event,
+    KeepHistory,
+    KeepPromise,
+    LogEnds,
+    MoveWatermark,
+    ReadRow,
+    Received,
+    Send,
+    SendBlocks,
+    Serve,
+    StepDown,
+    SyncFailed,
+    SyncLog,
+    TakeNoMore,
+    Tick,
+    WriteBlocks,
+)
+from app.cluster.replication.messages import Blocks, Message, Welcome
+from app.cluster.replication.replica import Replica
+from app.cluster.replication.replica_state import ReplicaState, Timing
+from app.cluster.replication.terms import Member, TermStart, cut_history
+from app.domain.shortages import shortage_of
+from app.replica.kept_terms import history_document, history_of, promise_document, promise_of
+from app.replica.outgoing import Outgoing
+from app.replica.ports import Database, Peers, ReplicaOwner
+from app.store.replica.block_reader import BlockReader
+from app.store.replica.block_walk import BlockRange, BlocksRefused, BlocksUnreadable
+from app.store.replica.incarnation import Incarnation
+from app.store.replica.replica_files import ReplicaFiles
+from app.store.replica.replica_log import (
+    CheckedBlocks,
+    CutBelowWatermark,
+    ReplicaLog,
+    ReplicaLogFailed,
+)
+
+_LOG: Final = logging.getLogger(__name__)
+
+PAUSE_MS: Final = 1_000
+"""Behind an action that lacked something."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaParts:
+    """What of the opened store, and of the node, one replica has."""
+
+    node: str
+    peer_nodes: tuple[str, ...]
+    """The other nodes that have a replica of the shard."""
+    timing: Timing
+    log: ReplicaLog
+    reader: BlockReader
+    files: ReplicaFiles
+    incarnation: Incarnation
+    """Behind its `end_opening`."""
+    high_watermark: int
+    """As far as the checkpoint says that all was confirmed."""
+    peers: Peers
+    database: Database
+    owner: ReplicaOwner
+    now_ms: Callable[[], int]
+    """Never goes back."""
+    new_grant: Callable[[], int]
+
+
+class ReplicaDriver:
+    """From one opening of the store to the next."""
+
+    def __init__(self, parts: ReplicaParts) -> None:
+        """Raises `ReplicaFileDamaged` or `OSError`."""
+        self.failed: str | None = None
+        """Why this replica does nothing any more."""
+        self.high_watermark = parts.high_watermark
+        self._parts = parts
+        self._log = parts.log
+        self._events: deque[tuple[Event, CheckedBlocks | None]] = deque()
+        self._is_busy = False
+        self._incoming: CheckedBlocks | None = None
+        self._paused_until_ms = 0
+        self._replica: Replica | None = self._new_replica()
+        self._outgoing = Outgoing(parts.peers, parts.reader, self._history)
+
+    @property
+    def replica(self) -> Replica | None:
+        """The machine; None while it is paused, and when it has failed."""
+        return self._replica
+
+    def received(self, node: str, message: Message, data: bytes | memoryview = b"") -> None:
+        """A message of another replica, with the bytes of its blocks beside it."""
+        checked = None
+        if isinstance(message, Blocks):
+            try:
+                checked = self._log.check(BlockRange(message.start, message.end, data))
+            except BlocksRefused as error:
+                self._parts.owner.alarm("BLOCKS_REFUSED", f"from {node}: {error}")
+                self._close(node)
+                self._run()
+                return
+        self._events.append((Received(node, message), checked))
+        self._run()
+
+    def give(self, event: Event) -> None:
+        """Any other event."""
+        if isinstance(event, LogEnds):
+            self._log.moved(event.written, event.flushed)
+        self._events.append((event, None))
+        self._run()
+
+    def has_room(self, node: str) -> None:
+        """The connection to a follower takes more blocks."""
+        self._send_blocks(node)
+        self._run()
+
+    def stop(self) -> None:
+        """Bring all to the medium and say so. No event may follow. Raises `ReplicaLogFailed`."""
+        self._replica = None
+        self._log.sync(self._log.written)
+        self._parts.incarnation.note_stop(self._log.written)
+
+    # --- the machine
+
+    def _run(self) -> None:
+        """Take events in until there are none; one at a time, whoever calls."""
+        if self._is_busy:
+            return
+        self._is_busy = True
+        try:
+            while self._events:
+                self._handle(*self._events.popleft())
+        finally:
+            self._is_busy = False
+
+    def _handle(self, event: Event, checked: CheckedBlocks | None) -> None:
+        if self._replica is None:
+            if isinstance(event, Tick):
+                self._resume()
+            return
+        if isinstance(event, LogEnds):  # as they are by now: it may have been cut meanwhile
+            event = LogEnds(self._log.written, self._log.flushed)
+        elif isinstance(event, Disconnected):
+            self._outgoing.forget(event.node)
+        self._incoming = checked
+        for action in self._replica.handle(event, self._parts.now_ms()):
+            if not self._is_done(action):
+                return
+        if isinstance(event, Tick):
+            for node in self._outgoing.nodes:
+                self._send_blocks(node)
+
+    def _is_done(self, action: Action) -> bool:
+        """Carry it out; False: it could not be, and nothing that follows may."""
+        try:
+            self._carry_out(action)
+        except ReplicaLogFailed as error:
+            self._parts.owner.alarm("LOG_FAILED", str(error))
+            self._events.append((SyncFailed(), None))
+            return False
+        except CutBelowWatermark as error:
+            self._end("CUT_BELOW_WATERMARK", str(error))
+            return False
+        except BlocksRefused as error:
+            self._pause(str(error))
+            return False
+        except OSError as error:
+            if shortage_of(error) is None:
+                self._end("REPLICA_FAILED", f"{type(action).__name__}: {error}")
+            else:
+                self._pause(f"{type(action).__name__}: {error}")
+            return False
+        return True
+
+    def _carry_out(self, action: Action) -> None:  # noqa: C901 - one line for each action
+        parts, owner = self._parts, self._parts.owner
+        match action:
+            case Send(node, message):
+                self._send(node, message)
+            case SendBlocks():
+                self._offer(action)
+            case ReadRow():
+                parts.database.read_row()
+            case ChangeRow(change):
+                parts.database.change_row(change)
+            case KeepPromise(promise):
+                parts.files.keep_promise(promise_document(promise))
+            case KeepHistory(history):
+                parts.files.keep_history(history_document(history))
+            case WriteBlocks(start, end):
+                self._write(start, end)
+            case SyncLog():
+                self._log.sync(self._log.written)
+                self._tell_ends()
+            case CutLog(end):
+                parts.incarnation.note_cut(end)
+                self._log.cut(end, self.high_watermark)
+            case AppendTermStart(term):
+                owner.append_term_start(term)
+            case MoveWatermark(high_watermark):
+                self.high_watermark = high_watermark
+                owner.move_watermark(high_watermark)
+            case Serve(term):
+                owner.serve(term)
+            case TakeNoMore():
+                owner.take_no_more()
+            case StepDown(reason):
+                self._step_down(reason)
+            case Alarm(code, detail):
+                owner.alarm(code, detail)
+
+    # --- actions
+
+    def _send(self, node: str, message: Message) -> None:
+        if isinstance(message, Welcome):
+            self._outgoing.forget(node)  # what was offered on a connection before this one
+        self._parts.peers.send(node, message)
+
+    def _offer(self, action: SendBlocks) -> None:
+        leader = None if self._replica is None else self._replica.leader
+        if leader is not None:
+            self._outgoing.offer(action, leader.term)
+            self._send_blocks(action.node)
+
+    def _send_blocks(self, node: str) -> None:
+        try:
+            self._outgoing.send(node)
+        except BlocksUnreadable as error:
+            self._parts.owner.alarm("BLOCKS_UNREADABLE", str(error))
+            self._close(node)
+        except OSError as error:
+            if shortage_of(error) is None:
+                self._parts.owner.alarm("BLOCKS_UNREADABLE", str(error))
+                self._close(node)  # else the next tick goes on
+
+    def _write(self, start: int, end: int) -> None:
+        checked = self._incoming
+        assert checked is not None
+        assert (checked.blocks.start, checked.blocks.end) == (start, end)
+        self._log.write(checked)
+        self._tell_ends()
+
+    def _tell_ends(self) -> None:
+        self._events.append((LogEnds(self._log.written, self._log.flushed), None))
+
+    def _step_down(self, reason: str) -> None:
+        self._outgoing.forget_all()
+        self._log.moved(*self._parts.owner.step_down(reason))
+        self._tell_ends()
+
+    def _close(self, node: str) -> None:
+        self._outgoing.forget(node)
+        self._parts.peers.close(node)
+        self._events.append((Disconnected(node), None))
+
+    # --- shortages and faults
+
+    def _pause(self, reason: str) -> None:
+        """Do nothing for a while, then go on as after a kill."""
+        self._parts.owner.alarm("REPLICA_PAUSED", reason)
+        self._leave_all(reason)
+        self._paused_until_ms = self._parts.now_ms() + PAUSE_MS
+
+    def _end(self, code: str, reason: str) -> None:
+        _LOG.error("the replica ends: %s", reason)
+        self._parts.owner.alarm(code, reason)
+        self.failed = reason
+        self._leave_all(reason)
+
+    def _leave_all(self, reason: str) -> None:
+        replica, self._replica = self._replica, None
+        self._events.clear()
+        self._outgoing.forget_all()
+        if replica is not None and replica.leader is not None:
+            self._log.moved(*self._parts.owner.step_down(reason))
+        for node in self._parts.peer_nodes:
+            self._parts.peers.close(node)
+
+    def _resume(self) -> None:
+        if self.failed is not None or self._parts.now_ms() < self._paused_until_ms:
+            return
+        try:
+            self._log.finish_cut()
+            self._replica = self._new_replica()
+        except ReplicaLogFailed as error:
+            self._end("LOG_FAILED", str(error))
+        except OSError as error:
+            if shortage_of(error) is None:
+                self._end("REPLICA_FAILED", str(error))
+            else:
+                self._pause(str(error))
+
+    def _new_replica(self) -> Replica:
+        """The machine, of what is kept. Terms whose blocks are not in the log never came to be."""
+        parts, log = self._parts, self._log
+        kept = history_of(parts.files.history())
+        history = cut_history(kept, log.written)
+        if history != kept:
+            parts.files.keep_history(history_document(history))
+        state = ReplicaState(
+            me=Member(parts.node, parts.incarnation.number),
+            timing=parts.timing,
+            new_grant=parts.new_grant,
+            peers=parts.peer_nodes,
+            promise=promise_of(parts.files.promise()),
+            history=history,
+            end=LogEnd(log.written, log.flushed),
+            high_watermark=min(self.high_watermark, log.written),
+            now_ms=parts.now_ms(),
+            is_broken=log.failed is not None,
+        )
+        return Replica(state)
+
+    def _history(self) -> tuple[TermStart, ...]:
+        return () if self._replica is None else self._replica.state.history

@@ -1,0 +1,80 @@
+"""The blocks that a leader has still to send, for each follower: read when there is room for them.
+
+A follower that is far behind is offered all of the log at once; in memory is only what its
+connection takes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from app.cluster.replication.events import SendBlocks
+from app.cluster.replication.messages import Blocks
+from app.cluster.replication.terms import Term, TermStart
+from app.replica.ports import Peers
+from app.store.replica.block_reader import BlockReader
+
+
+@dataclass(slots=True)
+class _Offer:
+    blocks: SendBlocks
+    term: Term
+
+
+class Outgoing:
+    """Of one replica. On the driver's thread."""
+
+    def __init__(
+        self,
+        peers: Peers,
+        reader: BlockReader,
+        history: Callable[[], tuple[TermStart, ...]],
+    ) -> None:
+        self._peers = peers
+        self._reader = reader
+        self._history = history
+        self._offers: dict[str, _Offer] = {}
+
+    def offer(self, blocks: SendBlocks, term: Term) -> None:
+        """Send these behind what the node was offered on the same connection."""
+        before = self._offers.get(blocks.node)
+        if before is not None and before.blocks.session == blocks.session:
+            blocks = replace(blocks, start=before.blocks.start)
+        self._offers[blocks.node] = _Offer(blocks, term)
+
+    def forget(self, node: str) -> None:
+        """Its connection is another one, or none."""
+        self._offers.pop(node, None)
+
+    def forget_all(self) -> None:
+        """The leadership is over."""
+        self._offers.clear()
+
+    @property
+    def nodes(self) -> list[str]:
+        """Those that have not been sent all."""
+        return list(self._offers)
+
+    def send(self, node: str) -> None:
+        """Send as much as there is room for. Raises `BlocksUnreadable`, or `OSError`: then what is
+        left can be sent later."""
+        while node in self._offers and self._peers.has_room(node):
+            offer = self._offers[node]
+            wanted = offer.blocks
+            blocks = self._reader.read(wanted.start, wanted.end)
+            starts = tuple(
+                each for each in self._history() if blocks.start <= each.start < blocks.end
+            )
+            message = Blocks(
+                wanted.session,
+                offer.term,
+                blocks.start,
+                blocks.end,
+                starts,
+                wanted.sync_to,
+                wanted.high_watermark,
+            )
+            if blocks.end < wanted.end:
+                offer.blocks = replace(wanted, start=blocks.end)
+            else:
+                del self._offers[node]
+            self._peers.send_blocks(node, message, blocks.data)

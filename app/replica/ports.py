@@ -1,0 +1,73 @@
+"""What a replica needs of the connections, the database and the node. On the driver's thread."""
+
+from typing import Protocol
+
+from app.cluster.replication.confirmation import LogEnd
+from app.cluster.replication.messages import Blocks, Message
+from app.cluster.replication.shard_row import RowChange
+from app.cluster.replication.terms import Term
+
+
+class Peers(Protocol):
+    """The connections to the other replicas. What is said on one comes in order or not at all.
+
+    What comes is given to `ReplicaDriver.received`, the end of a connection as `Disconnected`.
+    """
+
+    def send(self, node: str, message: Message) -> None:
+        """Say it; without a connection it is lost."""
+        ...
+
+    def send_blocks(self, node: str, message: Blocks, data: bytes | memoryview) -> None:
+        """The same with the bytes of the blocks beside it."""
+        ...
+
+    def has_room(self, node: str) -> bool:
+        """Whether more blocks may be read for it. `ReplicaDriver.has_room` is called when there is
+        room again."""
+        ...
+
+    def close(self, node: str) -> None:
+        """End the connection, at both sides; what is on its way may be lost."""
+        ...
+
+
+class Database(Protocol):
+    """The shard's row. Answers come as `RowSeen`, `RowChanged`, `DatabaseAway`, later."""
+
+    def read_row(self) -> None: ...
+
+    def change_row(self, change: RowChange) -> None: ...
+
+
+class ReplicaOwner(Protocol):
+    """The node: its writer and gate while it leads, its dispatcher while it follows.
+
+    While it leads, each block of its writer is given as `Appended` when it has its place, in order,
+    and `LogEnds` when it is written or synced further; a failed sync as `SyncFailed`.
+    """
+
+    def append_term_start(self, term: Term) -> None:
+        """Append and sync the block that begins the term. `Appended` follows, with its start."""
+        ...
+
+    def move_watermark(self, high_watermark: int) -> None:
+        """All below is confirmed: show it and answer who waits; on a follower dispatch it."""
+        ...
+
+    def serve(self, term: Term) -> None:
+        """Begin the broker of the term."""
+        ...
+
+    def take_no_more(self) -> None:
+        """Refuse new work with `NOT_LEADER`; what is under way goes on."""
+        ...
+
+    def step_down(self, reason: str) -> LogEnd:
+        """End the broker; who waits gets `unknown`. Its writer has ended when this returns: how far
+        the log is written and synced, both ends of blocks."""
+        ...
+
+    def alarm(self, code: str, detail: str) -> None:
+        """Something that an operator has to know. Repeated while it lasts."""
+        ...

@@ -21,6 +21,7 @@ import logging
 import re
 import secrets
 from collections.abc import Callable, Collection, Container
+from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import Final
@@ -59,6 +60,7 @@ from app.api.http.request_context import (
     CONTEXT_KEY,
     REQUEST_ID,
     REQUEST_ID_KEY,
+    WHOLE_BODY,
     AsgiApp,
     ClientGone,
     Headers,
@@ -86,7 +88,7 @@ from app.api.telemetry.request_metrics import RequestMetrics
 from app.domain.access.audit import AuditLog, Denial
 from app.domain.access.caller import STRANGER
 from app.domain.access.refusals import NotPermitted, Unauthorized
-from app.domain.errors import CurlewError, InternalError, InvalidRequest
+from app.domain.errors import CurlewError, InternalError, InvalidRequest, NotLeader
 from app.domain.limits import Limits
 from app.domain.names import stored_name
 from app.runtime.direct import in_task
@@ -171,6 +173,9 @@ class Gateway:
             await self._forwarded.note(scope)
         try:
             self._admit(exchange)
+            relay = self._relay
+            if relay is not None and relay.places.are_several:
+                await self._learn_of_namespace(exchange, relay)
             found = self._router.find(scope)
             if found is None:
                 await in_task()
@@ -196,10 +201,13 @@ class Gateway:
         finally:
             if exchange.held_bytes or exchange.admission is not None:
                 self._release(exchange)
-            seconds = perf_counter() - exchange.began_s
-            self._traffic.answered(operation_id, exchange.status, seconds)
-            if self.logs_access:
-                log_access(exchange, operation_id, seconds)
+            self._note_answer(exchange, operation_id)
+
+    def _note_answer(self, exchange: RequestContext, operation_id: str) -> None:
+        seconds = perf_counter() - exchange.began_s
+        self._traffic.answered(operation_id, exchange.status, seconds)
+        if self.logs_access:
+            log_access(exchange, operation_id, seconds)
 
     def _carried_or(self, operation: Operation, handler: Handler) -> Handler:
         """The handler; before it, where there are other shards, the node that leads the one that
@@ -214,9 +222,7 @@ class Gateway:
                 await in_task()  # whose context has the namespace
                 with within(exchange.namespace):
                     stored = operation.stored_names(names)
-            if operation.names[0] == "topic" and relay.places.topic(stored[0]) is None:
-                await in_task()
-                await relay.learn_of(operation, stored)
+            is_new = await _is_new(relay, operation, stored)
             if operation.across is not None and self._over_shards is not None:
                 await in_task()
                 if await self._over_shards.answered(exchange, operation, stored):
@@ -226,9 +232,22 @@ class Gateway:
                 await in_task()
                 if await relay.carry(exchange, operation, stored, aimed):
                     return
-            await handler(exchange, *names)
+            if is_new:
+                await _send_to_new_topic(relay, exchange, operation, stored, handler, names)
+            else:
+                await handler(exchange, *names)
 
         return carry
+
+    async def _learn_of_namespace(self, exchange: RequestContext, relay: Relay) -> None:
+        """Hear of a namespace that nobody knows here: another node may have made it just now."""
+        if not names_one(exchange.mq_headers, exchange.query):
+            return
+        with suppress(CurlewError):  # what is wrong with it is said later
+            found = namespace_of_request(exchange.mq_headers, exchange.query, EVERY)
+            if found.namespace and found.namespace not in self._namespaces():
+                await in_task()
+                await relay.refresh()
 
     async def _slow_down(self, exchange: RequestContext, error: CurlewError) -> None:
         """Let the connection of who asks too much, or shows what is no credential, be silent."""
@@ -457,6 +476,35 @@ async def _making(handler: Handler, exchange: RequestContext, *names: str) -> No
     await in_task()  # whose context has the caller
     act_as_caller(exchange)
     await handler(exchange, *names)
+
+
+async def _is_new(relay: Relay, operation: Operation, stored: tuple[str, ...]) -> bool:
+    """Whether it sends to a topic that nobody has made so far."""
+    if operation.names[0] != "topic" or relay.places.topic(stored[0]) is not None:
+        return False
+    await in_task()
+    await relay.learn_of(operation, stored)
+    return operation.sends and relay.places.topic(stored[0]) is None
+
+
+async def _send_to_new_topic(
+    relay: Relay,
+    exchange: RequestContext,
+    operation: Operation,
+    stored: tuple[str, ...],
+    handler: Handler,
+    names: tuple[str, ...],
+) -> None:
+    """The handler may make the topic, and find then that the message goes to another node."""
+    await relay.body_of(exchange)
+    body: bytes = exchange.scope[WHOLE_BODY]
+    try:
+        await handler(exchange, *names)
+    except NotLeader:
+        exchange.scope[WHOLE_BODY] = body
+        aimed = relay.aimed_at(exchange, operation, stored)
+        if aimed is HERE or not await relay.carry(exchange, operation, stored, aimed):
+            raise
 
 
 async def _answer_problem(exchange: RequestContext, error: CurlewError) -> None:

@@ -88,10 +88,17 @@ class Relay:
 
     async def learn_of(self, operation: Operation, names: Names) -> None:
         """Hear of a topic that a path names and nobody knows here: another node may have made it a
-        moment ago. Many that ask at once ask the database once."""
+        moment ago."""
         if "topic" not in operation.names or not self.places.are_several:
             return
         if self.places.topic(names[operation.names.index("topic")]) is not None:
+            return
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """See what other nodes have changed, as far as the database answers. Many that ask at once
+        ask it once."""
+        if not self.places.are_several:
             return
         if self._learning is None or self._learning.done():
             self._learning = asyncio.ensure_future(self._metadata.refresh())

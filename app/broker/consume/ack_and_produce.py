@@ -21,7 +21,7 @@ from app.broker.produce.send_steps import Chosen, SendStep, step_of
 from app.broker.produce.sender import Sender
 from app.broker.results import AckedAndSent, Send, SettleResult
 from app.broker.topic_lookup import find_topic
-from app.domain.errors import CurlewError, InvalidRequest
+from app.domain.errors import CurlewError, InvalidRequest, NotLeader, OtherShard
 from app.domain.positions import FlushMode
 
 
@@ -116,6 +116,8 @@ class AckAndProduce:
                 if error is None:
                     due_ms = self._delayed.due_ms(item.due)
                     chosen.append(Chosen(topic, queue_id, item, due_ms))
+            except NotLeader as other:
+                error = OtherShard(f"a message for topic {topic_name!r}", other.shard)
             except CurlewError as bad:
                 error = with_outcome(bad, "not_stored")
             errors.append(error)

@@ -20,6 +20,7 @@
     │   └── ProducerFenced · ProducerSealed
     ├── NotPermitted              and others of who may do what: `domain.access.refusals`
     ├── NotLeader                 another node leads the shard
+    ├── OtherShard                one step is of several shards
     ├── NoReply                   the request is stored, and no reply came in time
     ├── FlushDiskTimeout          the message is written, and not on the medium in time
     ├── TryAgain                  the same request may succeed later
@@ -121,6 +122,7 @@ from app.domain.errors.retries import (
 from app.domain.errors.shards import (
     NotEnoughReplicas,
     NotLeader,
+    OtherShard,
     RelayInterrupted,
     ShardUnavailable,
 )
@@ -173,6 +175,7 @@ __all__ = [
     "OffsetExpired",
     "OffsetOutOfRange",
     "OperationNotFound",
+    "OtherShard",
     "Outcome",
     "PreconditionFailed",
     "ProducerFenced",

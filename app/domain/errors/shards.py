@@ -23,6 +23,21 @@ class NotLeader(CurlewError):
         self.shard = shard
 
 
+class OtherShard(CurlewError):
+    """What is one step is of several shards, whose logs no step spans; nothing was done."""
+
+    code = "OTHER_SHARD"
+    title = "One step cannot be of several shards"
+
+    def __init__(self, what: str, shard: str) -> None:
+        super().__init__(
+            f"{what} is in shard {shard!r}; acks and sends are one step of one shard",
+            hint="leave out its sharding_key or queue_id, or send it by itself",
+            fields={"shard": shard},
+            outcome="not_stored",
+        )
+
+
 class ShardUnavailable(TryAgain):
     """The node that leads the shard does not answer; nothing was done."""
 

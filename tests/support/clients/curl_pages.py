@@ -84,7 +84,7 @@ class Shell:
 
     def paste(self, command: Command) -> str:
         """What the command printed; an `AssertionError` where it is not what the page says."""
-        lines = _NODE.sub(f"127.0.0.1:{self.port}", self._fill(command.lines))
+        lines = self.at_node(self._fill(command.lines))
         may_fail = command.printed is not None and _FAILURE_EXPECTED.search(command.printed)
         options = "-sS" if may_fail else "--fail-with-body -sS"
         done = subprocess.run(
@@ -102,6 +102,10 @@ class Shell:
             assert is_printed(command.printed, printed), message
         self._learn(printed)
         return printed
+
+    def at_node(self, lines: str) -> str:
+        """With the address of the node in place of the page's."""
+        return _NODE.sub(f"127.0.0.1:{self.port}", lines)
 
     def _fill(self, lines: str) -> str:
         return _PLACEHOLDER.sub(lambda found: self._seen[found[1]], lines)

@@ -1,6 +1,7 @@
-"""The cluster's metadata in SQL: topics, groups, offsets, nodes. The only importer of sqlalchemy.
+"""What nodes share: the metadata in SQL (`metadata`), and how replicas agree (`replication`).
 
-Outside this package use what is named here, and nothing deeper.
+The metadata are topics, groups, offsets, nodes and who may do what; no other package imports
+sqlalchemy. Outside this package use of it what is named here, and nothing deeper.
 """
 
 from app.cluster.metadata.access.access_changes import regressed

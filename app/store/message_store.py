@@ -282,34 +282,6 @@ class MessageStore:
             stretches.append(Stretch(queue, first, end))
         return self._reader.read_known(stretches, max_bytes)
 
-    def read_before(
-        self,
-        topic: str,
-        queue_id: int,
-        end_offset: int,
-        *,
-        max_messages: int,
-        max_bytes: int,
-        wait_for_disk: bool = False,
-    ) -> ReadResult:
-        """The last messages before `end_offset`, in their order; at least one if there is one.
-
-        To go on backwards, call again with `next_offset - scanned`. `ColdRead` as for `read`.
-        """
-        queue = self._queues.find(topic, queue_id)
-        if queue is None:
-            return ReadResult([], [], [], end_offset, 0, [])
-        end = min(end_offset, queue.readable_end)
-        first = max(queue.min_offset, end - min(max_messages, self._limits.pull_messages_max))
-        units = queue.units(first, end, wait_for_disk=wait_for_disk)
-        total = 0
-        start = end
-        while start > first and (start == end or total + units[start - 1 - first][1] <= max_bytes):
-            start -= 1
-            total += max(units[start - first][1], 0)
-        wanted = Wanted(start, end, max_messages, max(total, max_bytes))
-        return self._read(queue, wanted, wait_for_disk=wait_for_disk)
-
     def _read(self, queue: ConsumeQueue, wanted: Wanted, *, wait_for_disk: bool) -> ReadResult:
         result = self._reader.read(queue, wanted, wait_for_disk=wait_for_disk)
         for _ in range(MENDING_ROUNDS_MAX):

@@ -1,1 +1,1 @@
-"""What stands in bodies and headers."""
+"""Messages as HTTP has them: JSON bodies, headers, frames, CloudEvents, streams."""

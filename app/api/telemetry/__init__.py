@@ -1,1 +1,1 @@
-"""Figures and the log of requests."""
+"""What a node tells of its requests: `/metrics`, the access log, slow sends, who called."""

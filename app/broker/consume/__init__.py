@@ -1,1 +1,4 @@
-"""Receiving and settling: messages go out with leases and come back with acks."""
+"""Receiving and settling: messages go out with leases and come back with acks.
+
+`receiver` says how long a lease lasts, `settler` extends it; `leasing` keeps it.
+"""

@@ -1,1 +1,1 @@
-"""How much of something may be done in a time."""
+"""How much may be done in a time: token buckets and bounds. Whose they are, `api.quotas` says."""

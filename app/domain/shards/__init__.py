@@ -1,1 +1,5 @@
-"""Shards: which queue is in which, and what a node knows of the others. Pure."""
+"""Shards: which one a new queue goes to. Pure.
+
+Which shard has a queue is in the metadata (`TopicView.shards`); who leads a shard, in
+`cluster.metadata.nodes.shards`.
+"""

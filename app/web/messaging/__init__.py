@@ -1,1 +1,1 @@
-"""Pages about traffic: overview, topics, messages, one message, live tail, search."""
+"""Pages about traffic: overview, topics, messages, publishing, live tail, search."""

@@ -1,1 +1,1 @@
-"""One repository per table or family of tables."""
+"""Topics, groups, namespaces, schedules and deletions in SQL: a module each, no snapshot."""

@@ -92,18 +92,6 @@ def test_few_and_many_are_read_alike(
     assert got == wanted
 
 
-def test_backwards_in_pages(opened: OpenStore) -> None:
-    got: list[int] = []
-    end = 30
-    while end:
-        page = opened.store.read_before("orders", 0, end, max_messages=7, max_bytes=1500)
-        assert page.next_offset == end
-        got = numbers(opened, page.records) + got
-        end = page.next_offset - page.scanned
-    assert got == [3 * n for n in range(30)]
-    assert opened.store.read_before("orders", 9, 5, max_messages=1, max_bytes=1).records == []
-
-
 def test_by_store_time(opened: OpenStore) -> None:
     first = opened.store.read("orders", 0, 0, max_messages=1, max_bytes=1).records[0]
     start = opened.store.decode(first).store_time_ms

@@ -14,7 +14,8 @@ import pytest
 from app.api.http.request_context import AsgiApp
 from app.broker.dedup.dedup_table import DedupTable
 from app.broker.dedup.tokens import Placed, ProducerToken
-from app.broker.results import BatchItem, QueuePosition
+from app.broker.leasing.holders import Holder
+from app.broker.results import BatchItem, QueuePosition, ReceiveRequest
 from app.cluster import migrate
 from app.config import Config
 from app.domain.errors import SequenceOutOfOrder, StateConflict
@@ -29,7 +30,7 @@ from app.store.topics.topic_floors import TopicState
 from tests.support.clients.asgi import Answer, call
 from tests.support.clients.frames import request_frame
 from tests.support.loop_turns import TurnWatch
-from tests.support.nodes.brokers import put_group, put_topic
+from tests.support.nodes.brokers import never_gone, put_group, put_topic
 from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -279,6 +280,34 @@ async def test_the_topic_of_many_producers_is_deleted(
             await until(lambda: not producers._table._gone)
         known = producers._table._producers
         assert not any(each.sequences for each in known.values())
+
+
+async def test_the_topic_of_groups_that_hold_much_is_deleted(
+    tmp_path: Path, turn_watch: TurnWatch
+) -> None:
+    """Half a million leases, held by clients whose messages are counted."""
+    count = Limits().group_in_flight_max
+    async with open_node(tmp_path) as node:
+        await put_topic(node.broker, "orders", TopicSettings(queues=1))
+        groups = [f"workers-{number}" for number in range(500_000 // count)]
+        holders = []
+        for name in ["warm", *groups]:
+            await put_group(node.broker, name, GroupSettings())
+            await node.broker.receiver.receive("orders", name, ReceiveRequest(), gone=never_gone)
+            subscription = node.broker.groups.find(name, "orders")
+            assert subscription is not None
+            holders.append(Holder(subscription.in_flight))
+            leases = subscription.queues[0].leases.grant(range(count), 1, 10**9)
+            for lease in leases:
+                lease.holder, lease.size = holders[-1], 1
+            holders[-1].take(count, count)
+        await node.broker.settings_changes.delete_group("warm")
+        with turn_watch.short_turns():
+            await asyncio.sleep(0)
+            await node.broker.settings_changes.delete_topic("orders")
+            assert node.broker.groups.find(groups[-1], "orders") is None
+            await until(lambda: not any(holder.count for holder in holders))
+            await asyncio.sleep(0)
 
 
 async def test_as_many_deleted_names_as_are_remembered(

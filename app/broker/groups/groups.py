@@ -17,6 +17,7 @@ from app.broker.journal.append_future import AppendFuture
 from app.broker.leasing.consumer_journal import ConsumerJournal
 from app.broker.leasing.epochs import LeaseIds
 from app.broker.leasing.holders import InFlight
+from app.broker.leasing.remains import Remains
 from app.broker.leasing.subscriptions import LeasedQueue, Subscription
 from app.broker.lifecycle.lifecycle import Lifecycle
 from app.broker.lifecycle.name_room import NameRoom
@@ -73,6 +74,7 @@ class Groups:
         """(group, topic) → a deletion of the progress that is being written down."""
         self._placing: dict[tuple[str, str], AppendFuture] = {}
         """(group, topic) → where the group begins to read by offset is being written down."""
+        self._remains = Remains()
         self._followed = context.metadata.snapshot
         """The settings that parked receives have seen."""
         self.faults = RowFaults("failed deliveries")
@@ -136,7 +138,7 @@ class Groups:
         subscription = self.find(group.name, topic.name)
         if subscription is not None and subscription.is_ordered != _is_ordered(group):
             del self._subscriptions[group.name][topic.name]
-            subscription.close()  # the setting has changed: all leases end
+            self._close(subscription)  # the setting has changed: all leases end
             subscription = None
         if subscription is None:
             offsets = await self._start_offsets(group, topic)
@@ -354,7 +356,7 @@ class Groups:
         if subscription is not None:
             if state is None:  # what the group begins with is to be decided anew
                 del self._subscriptions[group][topic]
-                subscription.close()
+                self._close(subscription)
             elif queue_id < len(subscription.queues):
                 subscription.queues[queue_id].start_over(self.lease_ids.next)
                 subscription.line.wake_one()
@@ -414,7 +416,7 @@ class Groups:
         """Others read the topic by offset now: handles are void, what is not done stays so."""
         subscription = self._subscriptions.get(group, {}).pop(topic, None)
         if subscription is not None:
-            subscription.close()
+            self._close(subscription)
             self.tell_of_room(subscription.in_flight, group)
 
     def _reset(self, key: Key, committed: int, error: CurlewError | None) -> None:
@@ -442,7 +444,7 @@ class Groups:
         self._leaving[group, topic] = written
         subscription = self._subscriptions.get(group, {}).pop(topic, None)
         if subscription is not None:
-            subscription.close()
+            self._close(subscription)
         await written.wait()
 
     def _remember(self, group: str, topic: str) -> None:
@@ -552,6 +554,11 @@ class Groups:
         if (waits or subscription.in_flight.count) and subscription.expire(now_s):
             subscription.line.wake_one()
 
+    def _close(self, subscription: Subscription) -> None:
+        """It is no more. What its clients are counted to hold is let go within some turns."""
+        in_flight, group = subscription.in_flight, subscription.group
+        self._remains.take(subscription.close(), lambda: self.tell_of_room(in_flight, group))
+
     def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
         """Drop the subscriptions of a topic or a group that was deleted."""
         gone = list(self._subscriptions.pop(group, {}).values()) if group is not None else []
@@ -560,7 +567,7 @@ class Groups:
                 if topic in topics:
                     gone.append(topics.pop(topic))
         for subscription in gone:
-            subscription.close()
+            self._close(subscription)
         if group is not None:
             self._in_flight.pop(group, None)
         for retried_group, retried_topic in self.consumer_journal.retried():

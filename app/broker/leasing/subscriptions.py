@@ -7,7 +7,8 @@ Invariants: committed <= fetch_offset; every offset from committed up to fetch_o
 delayed, returned or acked.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from app.broker.journal.append_future import AppendFuture
@@ -318,13 +319,15 @@ class Subscription:
         tables = [queue.leases for queue in self.sources]
         return sum(table.leased_count + table.failing_count for table in tables)
 
-    def close(self) -> None:
-        """The topic or group was deleted: whoever waits looks again, and sees it."""
+    def close(self) -> Iterator[None]:
+        """The topic or group was deleted: whoever waits looks again, and sees it. To be gone
+        through by `Remains`: each step lets go some of what was leased."""
         self.is_closed = True
         self.is_leasing = False
-        for queue in self.sources:
-            queue.leases.close()
+        tables = [queue.leases for queue in self.sources]
+        left = [table.detach() for table in tables if not table.is_empty]
         self.line.wake_everybody()
+        return chain.from_iterable(left)
 
     def expire(self, now_s: float) -> bool:
         """Notice leases and delays that have ended. True: some messages are ready."""

@@ -23,14 +23,24 @@ class Interrupted(Exception):
     """The connection ended behind the request: whether it was carried out is not known."""
 
 
-class PeerConnection(asyncio.Protocol):
+class Connecting(asyncio.Protocol):
+    """A connection to another node whose handshake may be under way."""
+
+    ready: asyncio.Future[None]
+    """Ends with `Refused` or `ConnectionError` when the other node is none of this cluster."""
+
+    def abort(self) -> None:
+        """End it at once."""
+        raise NotImplementedError
+
+
+class PeerConnection(Connecting):
     """Made by `Peers`; ready when `ready` is done."""
 
     def __init__(self, secret: ClusterSecret) -> None:
         self._loop = asyncio.get_running_loop()
         self._asking: Asking | None = Asking(secret)
-        self.ready: asyncio.Future[None] = self._loop.create_future()
-        """Ends with `Refused` or `ConnectionError` when the other node is none of this cluster."""
+        self.ready = self._loop.create_future()
         self.is_open = False
         self._line = b""
         self._transport: asyncio.Transport
@@ -107,6 +117,7 @@ class PeerConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._can_write.set()
 
+    @override
     def abort(self) -> None:
         """End it at once; whoever waits for it gets `Interrupted`."""
         self.is_open = False

@@ -6,11 +6,11 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 from app.api.relay.handshake import SECONDS, Refused
-from app.api.relay.peer_connection import PeerConnection
+from app.api.relay.peer_connection import Connecting, PeerConnection
 from app.domain.limits import RELAY_CONNECTIONS_MAX
 from app.runtime.secure.cluster_secret import ClusterSecret
 from app.runtime.secure.tls_files import TlsFiles
@@ -34,6 +34,9 @@ class _Peer:
     open_count: int = 0
     down_until_s: float = 0.0
     why: str = ""
+
+
+C = TypeVar("C", bound=Connecting)
 
 
 class Peers:
@@ -70,7 +73,7 @@ class Peers:
             raise NotReached(f"{peer.open_count} requests are under way to it")
         peer.open_count += 1
         try:
-            return await self._connect(url)
+            return await self.connect(url, lambda: PeerConnection(self._secret))
         except BaseException as error:
             peer.open_count -= 1
             if isinstance(error, NotReached):
@@ -100,14 +103,15 @@ class Peers:
                 peer.idle.pop().abort()
                 peer.open_count -= 1
 
-    async def _connect(self, url: str) -> PeerConnection:
+    async def connect(self, url: str, make: Callable[[], C]) -> C:
+        """A new connection, when its handshake is over; nobody keeps it. Raises `NotReached`."""
         loop = asyncio.get_running_loop()
         address = urlsplit(url)
         context = self._context_for(address.scheme)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 _, made = await loop.create_connection(
-                    lambda: PeerConnection(self._secret),
+                    make,
                     address.hostname or "",
                     address.port or (443 if context else 80),
                     ssl=context,

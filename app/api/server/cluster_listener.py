@@ -20,6 +20,7 @@ from app.api.aims.places import Metadata
 from app.api.http.request_context import ASKED, AsgiApp, Receive, Scope, Send
 from app.api.relay.envelope import RELAYED, opened
 from app.api.relay.handshake import LINE_BYTES_MAX, SECONDS, Answering, Refused
+from app.api.replicas.link_table import LinkTable
 from app.api.server.connections import Connections
 from app.api.server.protocol import guarded
 from app.api.server.tls_listener import TlsListener
@@ -80,8 +81,11 @@ class PolicyRefresh:
 class _Handshake(asyncio.Protocol):
     """A connection until the other side has proved the secret; the HTTP protocol follows."""
 
-    def __init__(self, secret: ClusterSecret, make_protocol: MakeProtocol) -> None:
-        self._answering = Answering(secret)
+    def __init__(
+        self, secret: ClusterSecret, make_protocol: MakeProtocol, links: LinkTable | None
+    ) -> None:
+        self._answering = Answering(secret, takes_replicas=links is not None)
+        self._links = links
         self._make_protocol = make_protocol
         self._data = b""
         self._is_greeted = False
@@ -129,6 +133,14 @@ class _Handshake(asyncio.Protocol):
 
     def _hand_over(self, rest: bytes) -> None:
         self._stop_timer()
+        if self._links is not None and self._answering.replica is not None:
+            link = self._links.accept(*self._answering.replica)
+            self._transport.set_protocol(link)
+            link.connection_made(self._transport)
+            self._links.made(link)
+            if rest:
+                link.data_received(rest)
+            return
         protocol = self._make_protocol()
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
@@ -151,11 +163,14 @@ class ClusterListener:
         app: AsgiApp,
         limits: Limits,
         tls: TlsFiles | None = None,
+        links: LinkTable | None = None,
     ) -> None:
-        """With `tls` each side shows a certificate before the handshake of the secret."""
+        """With `tls` each side shows a certificate before the handshake of the secret. Without
+        `links` the node keeps no replicas, and tells those who want to follow it."""
         self._listener = listener
         self._secret = secret
         self._tls = tls
+        self._links = links
         most = RELAY_CONNECTIONS_MAX * SHARDS_MAX
         own = replace(limits, connections_max=most, connections_per_address_max=most)
         self._connections = Connections(own)
@@ -186,7 +201,7 @@ class ClusterListener:
         self._server = await loop.create_server(self._handshake, sock=self._listener)
 
     def _handshake(self) -> asyncio.Protocol:
-        return _Handshake(self._secret, self._protocol)
+        return _Handshake(self._secret, self._protocol, self._links)
 
     def _protocol(self) -> asyncio.Protocol:
         return self._config.http_protocol_class(  # type: ignore[call-arg]
@@ -198,6 +213,8 @@ class ClusterListener:
         if self._server is None:
             return
         self._server.close()
+        if self._links is not None:
+            self._links.close("the node stops")
         self._listener.close()  # which a server of the event loop has done, the other has not
         for connection in list(self._state.connections):
             connection.shutdown()

@@ -104,6 +104,8 @@ class ReplicaDriver:
         self._events: deque[tuple[Event, CheckedBlocks | None]] = deque()
         self._is_busy = False
         self._incoming: CheckedBlocks | None = None
+        self._is_owner_leading = False
+        """From the election until `step_down` was called, whatever came of the actions between."""
         self._paused_until_ms = 0
         self._replica: Replica | None = self._new_replica()
         self._outgoing = Outgoing(parts.peers, parts.reader, self._history)
@@ -129,7 +131,7 @@ class ReplicaDriver:
 
     def give(self, event: Event) -> None:
         """Any other event."""
-        if isinstance(event, LogEnds):
+        if isinstance(event, LogEnds) and self._is_owner_leading:  # else it came late
             self._log.moved(event.written, event.flushed)
         self._events.append((event, None))
         self._run()
@@ -168,7 +170,9 @@ class ReplicaDriver:
         elif isinstance(event, Disconnected):
             self._outgoing.forget(event.node)
         self._incoming = checked
-        for action in self._replica.handle(event, self._parts.now_ms()):
+        actions = self._replica.handle(event, self._parts.now_ms())
+        self._is_owner_leading |= self._replica.leader is not None
+        for action in actions:
             if not self._is_done(action):
                 return
         if isinstance(event, Tick):
@@ -270,8 +274,12 @@ class ReplicaDriver:
 
     def _step_down(self, reason: str) -> None:
         self._outgoing.forget_all()
-        self._log.moved(*self._parts.owner.step_down(reason))
+        self._end_owner(reason)
         self._tell_ends()
+
+    def _end_owner(self, reason: str) -> None:
+        self._is_owner_leading = False
+        self._log.moved(*self._parts.owner.step_down(reason))
 
     def _close(self, node: str) -> None:
         self._outgoing.forget(node)
@@ -293,11 +301,11 @@ class ReplicaDriver:
         self._leave_all(reason)
 
     def _leave_all(self, reason: str) -> None:
-        replica, self._replica = self._replica, None
+        self._replica = None
         self._events.clear()
         self._outgoing.forget_all()
-        if replica is not None and replica.leader is not None:
-            self._log.moved(*self._parts.owner.step_down(reason))
+        if self._is_owner_leading:  # also when `StepDown` was among what is not done
+            self._end_owner(reason)
         for node in self._parts.peer_nodes:
             self._parts.peers.close(node)
 

@@ -218,7 +218,7 @@ class CommitLog:
                 file.sync()
                 self._dirty.discard(base)
         except SyncFailed:
-            self._note_failed_sync()
+            self.note_failed_sync()
             raise
 
     def is_prepared(self, end: int) -> bool:
@@ -259,6 +259,15 @@ class CommitLog:
         bases, self._dirty = sorted(self._dirty), set()
         return bases
 
+    def sync_between(self, start: int, end: int) -> None:
+        """`sync`, and `[start, end)` with it, also where a sync was begun and never finished."""
+        for base in range(self.base_of(start), end, self.segment_bytes):
+            file = self._written.get(base) or self._find(base)
+            if file is not None:  # else retention has removed the segment
+                self._written[base] = file
+                self._dirty.add(base)
+        self.sync()
+
     def finish_sync(self, bases: list[int]) -> None:
         """Bring segments to the medium, oldest first. Others may write meanwhile.
 
@@ -271,13 +280,14 @@ class CommitLog:
                 if file is not None:  # else retention, on its thread, has removed the segment
                     file.sync()
         except OSError:
-            self._note_failed_sync()
+            self.note_failed_sync()
             raise
         in_use = bases[-1] if bases else 0
         for base in [base for base in list(self._written) if base < in_use]:
             self._written.pop(base, None)  # closed when the last reader is done with it
 
-    def _note_failed_sync(self) -> None:
+    def note_failed_sync(self) -> None:
+        """Tell the next start of it."""
         with contextlib.suppress(OSError):
             self._files.open(paths.SYNC_FAILED, create=True).close()
 
@@ -385,7 +395,8 @@ class CommitLog:
             self._prepared.discard(base)
             self._written.pop(base, None)
             self._cache.forget(paths.segment(base))
-            self._files.remove(paths.segment(base))
+            with contextlib.suppress(FileNotFoundError):  # a cut before this one lacked something
+                self._files.remove(paths.segment(base))
             self._files.sync_directory(paths.COMMIT_LOG)
             self.bases.remove(base)
         base = self.base_of(end)

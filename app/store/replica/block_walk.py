@@ -113,6 +113,8 @@ def check_blocks(blocks: BlockRange, shape: LogShape) -> None:
     if not 0 <= start < end <= segment_end:
         raise BlocksRefused(f"{start} to {end} is no range of one segment")
     size = len(data)
+    if size > end - start:
+        raise BlocksRefused(f"{size} bytes for {start} to {end}")
     if end == segment_end:
         size -= END_OF_FILE_BYTES
         if size < 0 or data[size:] != encode_end_of_file(segment_end - start - size):

@@ -14,7 +14,7 @@ Blocks; one thread at a time, whichever.
 import logging
 from typing import Final, NamedTuple
 
-from app.domain.shortages import shortage_of
+from app.domain.shortages import SyncFailed, shortage_of
 from app.store.fs.files import FileSystem
 from app.store.lifecycle.recovery import keep_and_cut
 from app.store.log.commit_log import CommitLog
@@ -112,7 +112,7 @@ class ReplicaLog:
             return False
         end = self.written
         try:
-            self._log.sync()
+            self._log.sync_between(self.flushed, end)
         except OSError as error:
             raise self._fail(f"a sync of the log failed: {error}") from error
         self.flushed = end
@@ -145,6 +145,8 @@ class ReplicaLog:
             self._log.sync_all()
         except OSError as error:
             if shortage_of(error) is None:
+                if isinstance(error, SyncFailed):
+                    self._log.note_failed_sync()
                 raise self._fail(f"a cut of the log failed: {error}") from error
             raise
         self.written = self.flushed = end

@@ -56,6 +56,9 @@ KNOWN_LARGE_BLOCKS_MAX = 524_288
 UNCONFIRMED_BYTES_MAX = 64 * MIB
 """What a leader has written and other replicas have not confirmed; then it takes no more."""
 
+CHECKS_UNLESS_SAID = 32
+"""Transactions that a producer group is asked about at a time, where it does not say."""
+
 FRAME_RESTS_MAX = 1_024
 """Queues of which a store keeps the sums of the last frame's open blocks; some 3 KiB each."""
 

@@ -23,20 +23,18 @@ pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 SEED: Final = int(os.environ.get("CURLEW_PAGES_SEED", "17"))
 """Of the choices of nodes."""
 _NODE: Final = re.compile(r"(?:localhost|127\.0\.0\.1):8710\b")
-OF_ONE_NODE: Final = ("docs/rocketmq/samples.md",)
-"""`transactions:receive` has what the asked node asks for; the page of the cluster says so."""
 ALL: Final = sorted(
     str(page.relative_to(ROOT))
     for place in ("*.md", "docs/**/*.md", "clients/**/*.md", "spark_connector/*.md")
     for page in ROOT.glob(place)
     if blocks_of(page.read_text()) and "node_modules" not in page.parts
-    if str(page.relative_to(ROOT)) not in OF_ONE_NODE
 )
 PAGES: Final = selection(
     ALL,
     [
         *("docs/first-steps.md", "docs/guides/members.md", "docs/guides/retries.md"),
         *("docs/guides/transactions.md", "docs/namespaces.md", "docs/reference/http-api.md"),
+        "docs/rocketmq/samples.md",
     ],
 )
 

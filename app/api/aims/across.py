@@ -84,12 +84,16 @@ class InTurn(NamedTuple):
     """Messages are leased from one shard at a time, and all are waited for."""
 
 
+class Gathered(NamedTuple):
+    """What is to be decided is taken from each shard in turn, and all are waited for."""
+
+
 class Polled(NamedTuple):
     """What a member has done goes to all shards, before it is told of its share and its queues are
     read in all of them."""
 
 
-Across = Together | InOrder | Split | InEach | Closed | InTurn | Polled
+Across = Together | InOrder | Split | InEach | Closed | InTurn | Gathered | Polled
 
 
 class Place(NamedTuple):

@@ -462,6 +462,10 @@ class CheckList(Struct, frozen=True):
     """Transactions that their producer group should decide now."""
 
     transactions: list[CheckView]
+    partial: Annotated[
+        list[str] | UnsetType,
+        Meta(description="shards that did not answer; left out: none"),
+    ] = UNSET
 
 
 class GapView(Struct, frozen=True, rename={"from_": "from"}):

@@ -16,6 +16,7 @@ from app.api.aims.across import (
     PARTIAL,
     Closed,
     Document,
+    Gathered,
     InEach,
     InOrder,
     InTurn,
@@ -41,6 +42,7 @@ from app.api.relay.calls import (
     query_without,
 )
 from app.api.relay.changes import change, close_epoch
+from app.api.relay.consuming.checks import ChecksOfShards
 from app.api.relay.consuming.polls import PollsOfShards
 from app.api.relay.consuming.receives import ReceivesInTurn
 from app.api.relay.fan_out import (
@@ -68,6 +70,7 @@ class OverShards:
         self._relay = relay
         self._in_turn = ReceivesInTurn(relay)
         self._polls = PollsOfShards(relay)
+        self._checks = ChecksOfShards(relay)
 
     async def answered(
         self, exchange: RequestContext, operation: Operation, names: tuple[str, ...]
@@ -80,6 +83,8 @@ class OverShards:
             return await split(self._relay, exchange, operation, names)
         if isinstance(across, InTurn):
             return await self._in_turn.answered(exchange, names)
+        if isinstance(across, Gathered):
+            return await self._checks.answered(exchange)
         if isinstance(across, Polled):
             return await self._polls.answered(exchange, names)
         if isinstance(across, Closed):

@@ -228,6 +228,11 @@ class TransactionTable:
             self._ready.pop(producer_group, None)
         return taken
 
+    def has_checks(self, producer_group: str, visible: Visible) -> bool:
+        """Whether `take_checks` would give something."""
+        found = map(self.pending.get, self._ready.get(producer_group, ()))
+        return any(each is not None and visible(each.topic) for each in found)
+
     def give_back_checks(self, transactions: Iterable[Transaction]) -> None:
         """Undo `take_checks`: they never reached the producer."""
         for transaction in transactions:

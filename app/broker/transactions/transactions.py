@@ -393,6 +393,19 @@ class Transactions:
         self._note_checks([each for each in taken if each.counts_when_asked])
         return [check for check in checks if check]
 
+    async def wait_for_checks(self, producer_group: str, wait_s: float, visible: Visible) -> None:
+        """Return when the group has something to decide, or the wait is over. Nothing is taken."""
+        self._check_open()
+        check_group(producer_group)
+        check_wait(wait_s, self._limits)
+        deadline_s = self._clock.monotonic_s() + wait_s
+        while not self._table.has_checks(producer_group, visible):
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0 or not await self._long_polls.wait_for_queue(
+                _line(producer_group), QUEUE, left_s
+            ):
+                return
+
     def give_back(self, checks: Sequence[Check]) -> None:
         """The client went away before the answer was written."""
         self._table.give_back_checks([check.transaction for check in checks])

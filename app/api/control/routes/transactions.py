@@ -5,7 +5,7 @@ from typing import Annotated, Self
 
 from fastapi import Query, Request, Response
 
-from app.api.aims.across import InOrder
+from app.api.aims.across import Gathered, InOrder
 from app.api.aims.of_names import A_TRANSACTION
 from app.api.control.dependencies import Services, WithAccess, WithPageSize, WithServices
 from app.api.control.operation_router import OperationRouter
@@ -16,10 +16,12 @@ from app.api.formats.rendering import view_of
 from app.api.formats.wire import CheckList, CheckView, encode
 from app.api.http.conditions import WithDryRun, is_dry_run
 from app.api.http.parameters import wait_s_of
+from app.api.http.request_context import ASKED
 from app.api.naming.request_namespace import current_namespace
 from app.api.operations.operation import Action, Answer
 from app.broker.transactions.transaction_table import Transaction, TransactionState
 from app.domain.access.actions import Kind
+from app.domain.limits import CHECKS_UNLESS_SAID
 from app.domain.names import namespace_of
 
 router = OperationRouter("transactions")
@@ -183,13 +185,14 @@ async def _decide(
     needs={"producer": Action.PUB},
     answers={200: Answer("Transactions to decide; none when the wait is over", CheckList)},
     problems=(429,),
+    across=Gathered(),
 )
 async def receive_transactions(
     producer_group: str,
     services: WithServices,
     access: WithAccess,
     request: Request,
-    max_transactions: Annotated[int, Query(ge=1)] = 32,
+    max_transactions: Annotated[int, Query(ge=1)] = CHECKS_UNLESS_SAID,
     wait: Annotated[
         str | None, Query(description="how long to wait for some: 20, 0.5, 20s")
     ] = None,
@@ -197,6 +200,15 @@ async def receive_transactions(
     """Those not decided in time. Each goes to one caller, until it is asked about again."""
     transactions = services.broker.transactions
     wait_s = 0.0 if wait is None else wait_s_of(wait, services.limits.wait_seconds_max)
+    visible = partial(access.may, Action.PUB, Kind.TOPIC)
+    if request.scope.get(ASKED):  # by a node that waits for all shards, and takes in turn
+        await unless_gone(
+            request.receive,
+            access,
+            lambda _: transactions.wait_for_checks(producer_group, wait_s, visible),
+            lambda _: None,
+        )
+        return Response(encode(CheckList([])), media_type="application/json")
     checks = await unless_gone(
         request.receive,
         access,
@@ -205,7 +217,7 @@ async def receive_transactions(
             max_checks=max_transactions,
             wait_s=wait_s,
             gone=gone,
-            visible=partial(access.may, Action.PUB, Kind.TOPIC),
+            visible=visible,
         ),
         transactions.give_back,
     )

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from app.api.aims.across import Closed, InEach, InOrder, InTurn, Polled, Split, Together
+from app.api.aims.across import Closed, Gathered, InEach, InOrder, InTurn, Polled, Split, Together
 from app.api.control.operation_list import OPERATIONS
 from app.api.operations.operation import Operation
 
@@ -16,6 +16,7 @@ ROWS: Mapping[str, type] = {
     "Changed in all shards": InEach,
     "Closed in all shards": Closed,
     "From one shard at a time": InTurn,
+    "Taken from each shard": Gathered,
     "Done in all shards": Polled,
 }
 """How rows begin, by what their operations say as `across`."""

@@ -139,6 +139,17 @@ async def test_a_wait_ends_with_a_message_of_any_shard(nodes: list[ServedNode]) 
     assert (idle["messages"], idle["poll_again_ms"]) == ([], 0)
 
 
+async def test_two_polls_of_one_member_both_see_what_comes(nodes: list[ServedNode]) -> None:
+    # The first may be one whose connection is lost, and nobody knows it yet.
+    member = Member(nodes)
+    await member.poll(0)
+    await member.poll(0)
+    both = asyncio.gather(member.poll(0, wait="10s"), member.poll(0, wait="10s"))
+    await until(lambda: parked(nodes) == [2, 2, 2])
+    await send(nodes[1], 1)
+    assert [queues_of(told, "messages") for told in await both] == [[1], [1]]
+
+
 async def test_a_queue_goes_to_another_member_behind_the_commit_of_its_shard(
     nodes: list[ServedNode],
 ) -> None:

@@ -182,7 +182,9 @@ class _Poll:
         """By shards: leased, and to be given or released."""
         self._relay = relay
         self._waits = waits
-        self._key: Key = (group, asked.client_id)
+        # Of this poll alone: another one of the same member has other positions, and may be one
+        # whose connection is lost, which must not take the news.
+        self._key: Key = (group, asked.client_id, f"{id(self):x}")
         self._asked = asked
         self._request = request
         self._order = order
@@ -226,7 +228,8 @@ class _Poll:
 
     @property
     def _has_found(self) -> bool:
-        return any(part.polled.has_found for part in self._parts.values())
+        is_leased = any(self.retries.values())  # in a look behind which there was another one
+        return is_leased or any(part.polled.has_found for part in self._parts.values())
 
     @property
     def _is_known(self) -> bool:
@@ -353,7 +356,8 @@ class _Poll:
         gave = [place for place, shard in enumerate(order) if self._parts[shard].polled.messages]
         first = gave[-1] + 1 if gave else 0
         parts = [self._parts[shard] for shard in (*order[first:], *order[:first])]
-        retries = [raw for shard in order for raw in self.retries.get(shard, ())]
+        # Also of a shard that could not be asked again: they are leased.
+        retries = [raw for shard in self._order for raw in self.retries.get(shard, ())]
         is_waiting = self._request.wait_s > 0
         return merged(
             self._parts[self._own],

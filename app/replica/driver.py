@@ -142,7 +142,10 @@ class ReplicaDriver:
         self._run()
 
     def stop(self) -> None:
-        """Bring all to the medium and say so. No event may follow. Raises `ReplicaLogFailed`."""
+        """Bring all to the medium and say so. No event may follow. Raises `ReplicaLogFailed`.
+
+        The owner has stopped its writer before, and given its last `LogEnds`.
+        """
         self._replica = None
         self._log.sync(self._log.written)
         self._parts.incarnation.note_stop(self._log.written)

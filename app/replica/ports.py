@@ -48,7 +48,12 @@ class ReplicaOwner(Protocol):
     """
 
     def append_term_start(self, term: Term) -> None:
-        """Append and sync the block that begins the term. `Appended` follows, with its start."""
+        """Append and sync the block that begins the term. `Appended` follows, with its start.
+
+        The block is written when the driver has taken `Appended` in, and not before: the history
+        has the term by then. A block of a term that no history has would be taken for one of the
+        term before.
+        """
         ...
 
     def move_watermark(self, high_watermark: int) -> None:
@@ -65,7 +70,8 @@ class ReplicaOwner(Protocol):
 
     def step_down(self, reason: str) -> LogEnd:
         """End the broker; who waits gets `unknown`. Its writer has ended when this returns: how far
-        the log is written and synced, both ends of blocks."""
+        the log is written and synced, both ends of blocks. What was written and told `unknown`,
+        because the writer was fenced in between, counts as written."""
         ...
 
     def alarm(self, code: str, detail: str) -> None:

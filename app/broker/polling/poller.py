@@ -105,12 +105,13 @@ class Poller:
         return replace(found, settled=settled, committed=committed, refused=refused)
 
     async def take(self, group: str, client_id: str, request: PollRequest) -> Taken:
-        """Settle, hand back and commit what the poll says, and nothing else."""
+        """Settle, hand back and commit what the poll says, and nothing else. Raises before anything
+        is done."""
+        if not request.joins and not self._commits.are_owned(group, client_id, request):
+            await self._members.catch_up(group)  # another node may have given it the queue
         settled: list[SettleResult] = []
         if request.settles is not None:
             settled = await self._settles.settle(group, request.settles)
-        if not request.joins and not self._commits.are_owned(group, client_id, request):
-            await self._members.catch_up(group)  # another node may have given it the queue
         committed, refused = await self._commits.take(group, client_id, request)
         return Taken(settled, committed, refused)
 

@@ -80,6 +80,8 @@ class Shares:
             found = self._find(group, client_id, request)
             if found is not None:
                 return found
+        if request.kept:
+            await self._catch_up(name, request.generation)
         generation = self._confirmed(name, client_id, request)
         beat = Heartbeat(request.profile, generation, request.assignment_id)
         if is_first:
@@ -109,6 +111,12 @@ class Shares:
         return membership is not None and changes_nothing(
             membership, client_id, request.profile, generation
         )
+
+    async def _catch_up(self, name: str, generation: int | None) -> None:
+        """The member may have had its generation from another node, which knew of it before."""
+        membership = self._members.last(name)
+        if membership is not None and (generation or 0) > membership.generation:
+            await self._members.catch_up(name)
 
     def _confirmed(self, name: str, client_id: str, request: PollRequest) -> int | None:
         """The generation that a heartbeat is to say. Raises `StaleGeneration` for who is no member

@@ -139,6 +139,20 @@ def test_a_message_that_is_not_taken_back_is_tried_again_here() -> None:
     assert (read[0].attempt, read[0].is_settled) == (2, False)
 
 
+@pytest.mark.parametrize("code", ["RELAY_INTERRUPTED", "SHARD_UNAVAILABLE"])
+def test_what_a_shard_took_back_without_an_answer_is_over_when_said_again(code: str) -> None:
+    share, read = joined(count=1)
+    share.hand_back(Decision("nack", read[0]))
+    _, said = said_by(share)
+    cut = {**ONE._asdict(), "offset": 0, "code": code, "detail": "cut"}
+    assert hear(share, said, refused=[cut]).refused == [read[0]]
+    share.hand_back(Decision("nack", read[0]))
+    _, said = said_by(share)
+    done = {**ONE._asdict(), "offset": 0, "code": "STATE_CONFLICT", "detail": "offset 0 is done"}
+    news = hear(share, said, refused=[done])
+    assert (news.refused, news.warnings, share.held) == ([], [], (0, 0))
+
+
 def test_a_queue_that_leaves_waits_for_its_handlers() -> None:
     share, read = joined(count=3)
     queue = share.queues[ONE]

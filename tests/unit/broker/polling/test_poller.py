@@ -9,10 +9,13 @@ import pytest
 from app.broker.polling.poll_values import (
     HandBack,
     PollCommit,
+    Settles,
 )
+from app.broker.results import SettleResult
 from app.domain.consumers.membership import Profile, TopicSubscription
 from app.domain.errors import (
     ConsumptionConflict,
+    MetadataUnavailable,
     QueueNotOwned,
     StaleGeneration,
 )
@@ -303,6 +306,34 @@ async def test_reading_goes_on_while_the_database_is_away() -> None:
             answer = await member.poll(commits=[PollCommit(queue(0), expected)])
             assert (bodies(world, answer), answer.refused) == ({0: [b"%d" % expected]}, [])
         world.metadata.is_down = False
+
+
+async def test_what_a_member_has_done_is_taken_whole_or_not_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another node asks for it, so its refusal is the result of every entry."""
+    settled: list[Settles] = []
+
+    async def settle(group: str, settles: Settles) -> list[SettleResult]:
+        settled.append(settles)
+        return []
+
+    async with running(queues=1) as world:
+        poller = world.broker.poller
+        monkeypatch.setattr(poller._settles, "settle", settle)
+        asked = msgspec.structs.replace(
+            Member(world).request,
+            joins=False,
+            settles=Settles(acks=["handle"]),
+            commits=[PollCommit(queue(0), 1)],
+        )
+        world.metadata.is_down = True
+        with pytest.raises(MetadataUnavailable):
+            await poller.take(GROUP, "w1", asked)
+        assert settled == []
+        world.metadata.is_down = False
+        await poller.take(GROUP, "w1", asked)
+        assert len(settled) == 1
 
 
 async def test_a_paused_group_is_given_nothing_until_it_is_resumed() -> None:

@@ -22,6 +22,8 @@ POLL_BYTES: Final = 8 * 1024 * 1024
 HAND_BACKS_MAX: Final = 500
 """Of one poll."""
 _UNREADABLE: Final = frozenset({"OFFSET_EXPIRED", "OFFSET_OUT_OF_RANGE"})
+_PERHAPS: Final = frozenset({"RELAY_INTERRUPTED", "SHARD_UNAVAILABLE"})
+"""Of a shard that was asked and has not answered."""
 _LOST: Final = frozenset({"STALE_GENERATION", "QUEUE_NOT_OWNED", "CONSUMER_GROUP_NOT_FOUND"})
 """Codes of entries for queues that are not the member's: another reads from what is committed."""
 
@@ -231,6 +233,8 @@ class Share:
                     message.owner.done(message)
                 elif entry["code"] not in _LOST:
                     news.refused.append(message)
+                    if entry["code"] in _PERHAPS:
+                        self._unsure.add((name, offset))
                     news.warnings.append(f"{message!r} is not taken back: {entry['detail']}")
             if not left:
                 self._leaving.pop(name, None)

@@ -433,6 +433,7 @@ class Writer:
         while self._attempts:
             attempt = self._attempts.popleft()
             if self._refusal is not None:
+                self._note_written(attempt)
                 blocks = attempt.waiting if isinstance(attempt, _Flush) else attempt.batch
                 self._settle(blocks, _store_failed(str(self.failed), "unknown"))
             elif isinstance(attempt, _Flush):
@@ -443,6 +444,13 @@ class Writer:
                 self._outstanding -= 1
                 if not self._outstanding and not self._pending:
                     self._handed_over = False
+
+    def _note_written(self, attempt: _Attempt | _Flush) -> None:
+        """Of a log that counts no more: nothing is confirmed, and what is in the file is there."""
+        if attempt.failure is None and isinstance(attempt, _Flush):
+            self.watermarks.flush(attempt.end)
+        elif attempt.failure is None and isinstance(attempt, _Attempt):
+            self.watermarks.write(attempt.batch[-1].end, synced=attempt.synced)
 
     def _settle_attempt(self, attempt: _Attempt) -> None:
         if attempt.failure is None:

@@ -163,6 +163,23 @@ def test_a_fence_leaves_what_waits_unknown(opened: OpenStore, gate: HoldingGate)
     assert opened.bodies() == [b"first"]
 
 
+def test_a_fence_counts_what_the_worker_had_written(opened: OpenStore) -> None:
+    """A follower goes on where the log ends, and what stands behind would be taken for log."""
+    before = opened.store.status()
+    files = opened.files
+    assert isinstance(files, SimulatedFiles)
+    unwritten = files.fingerprint()
+    opened.append_all([Message(b"written")])
+    while files.fingerprint() == unwritten:
+        assert opened.turns.run_one()
+    opened.store.fence("another leads", lambda: NotEnoughReplicas("gone", outcome="not_stored"))
+    opened.turns.run()
+    assert outcomes(opened) == ["unknown"]
+    after = opened.store.status()
+    assert after.written_end == after.flushed_end > before.written_end
+    assert opened.bodies() == [b"first"]
+
+
 def test_a_failed_sync_ends_those_before_it_too(opened: OpenStore, gate: HoldingGate) -> None:
     told: list[str] = []
     for flush in (FlushMode.ASYNC, FlushMode.SYNC):

@@ -7,7 +7,7 @@ write nothing, nor does what is refused for want of rights: denials are added up
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Annotated, Final
+from typing import Annotated, Final, Protocol
 
 from fastapi import Depends, Request, Response
 from pydantic import TypeAdapter, ValidationError
@@ -60,7 +60,10 @@ def audited(operation_id: str, serve: Serve, *, has_body: bool) -> Serve:
         async with AsyncExitStack() as stack:
             said = {"operation": operation_id, **dict(query)}
             resource = resource_of(request.scope["path_params"])
-            around = services.metadata.audit.around(action, resource, said)
+
+            def around(named: str | None) -> AbstractAsyncContextManager[dict[str, object]]:
+                return services.metadata.audit.around(action, named or resource, said)
+
             intent = request.state.intent = _Intent(stack, around, has_body=has_body)
             intent.begins_itself = operation_id in _BEGIN_THEMSELVES
             answer = await serve(request)
@@ -80,7 +83,7 @@ class _Intent:
     def __init__(
         self,
         stack: AsyncExitStack,
-        around: AbstractAsyncContextManager[dict[str, object]],
+        around: Callable[[str | None], AbstractAsyncContextManager[dict[str, object]]],
         *,
         has_body: bool,
     ) -> None:
@@ -91,26 +94,32 @@ class _Intent:
         """Not when the request is read, but when its handler says so."""
         self.outcome: dict[str, object] = {}
 
-    async def begins(self) -> None:
+    async def begins(self, resource: str | None = None) -> None:
         """All is permitted, and nothing is done yet. Raises `MetadataUnavailable`: then nothing may
-        be done."""
-        self.outcome = await self._stack.enter_async_context(self._around)
+        be done. `resource`: what the body names, where the path names nothing."""
+        self.outcome = await self._stack.enter_async_context(self._around(resource))
 
     async def write(self, sent: object) -> None:
         if not self.begins_itself and not (isinstance(sent, dict) and sent.get("dry_run") is True):
             await self.begins()
 
 
-async def begins_of(request: Request) -> Callable[[], Awaitable[None]]:
+class Begins(Protocol):
+    """See `_Intent.begins`."""
+
+    async def __call__(self, resource: str | None = None) -> None: ...
+
+
+async def begins_of(request: Request) -> Begins:
     """How a handler says that all is permitted."""
     intent: _Intent | None = getattr(request.state, "intent", None)
     return _nothing if intent is None else intent.begins
 
 
-WithBeginning = Annotated[Callable[[], Awaitable[None]], Depends(begins_of)]
+WithBeginning = Annotated[Begins, Depends(begins_of)]
 
 
-async def _nothing() -> None:
+async def _nothing(resource: str | None = None) -> None:
     pass
 
 

@@ -128,6 +128,7 @@ async def test_nothing_is_written_for_who_may_not(server: Served, http: httpx.As
         *(("intended", "UPDATE"), ("done", "UPDATE")),
         *(("intended", "DELETE"), ("done", "DELETE")),
     ]
+    assert await entries(http, resource="producer:job") == found
 
 
 @pytest.mark.parametrize("place", ["query", "body"])

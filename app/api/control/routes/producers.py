@@ -208,7 +208,7 @@ async def seal_producer(
     """
     access.require_family(Action.PUB, Kind.PRODUCER, body.producer)
     tries = is_dry_run(dry_run)
-    await begins()  # of a dry run nothing is noted
+    await begins(f"producer:{body.producer}")  # of a dry run nothing is noted
     if tries and body.messages:
         await services.broker.topic_ends.flush()
     sealed = await services.broker.producers.seal(

@@ -142,6 +142,21 @@ def dead_letters(documents: Documents, owner: Owner) -> Document:
     return {**_added(parts), "oldest_ms": _least(parts, "oldest_ms")}
 
 
+def producer(documents: Documents, owner: Owner) -> Document:
+    """The sequences of all shards. It goes on in the highest epoch, and above the highest that one
+    has closed."""
+    del owner
+    parts = list(documents.values())
+    rows = [row for part in parts for row in rows_of(part, "sequences")]
+    rows.sort(key=lambda row: (_text(row, "topic"), row["queue_id"] is not None, row["queue_id"]))
+    return {
+        **_first(documents),
+        "epoch": max(_numbers(parts, "epoch"), default=None),
+        "sealed_epoch": max(_numbers(parts, "sealed_epoch"), default=None),
+        "sequences": rows,
+    }
+
+
 def work(documents: Documents) -> Document:
     """One operation, of which each shard does a part."""
     parts = list(documents.values())

@@ -83,3 +83,20 @@ async def test_an_epoch_has_one_plan_whichever_node_is_asked(nodes: list[ServedN
         await node.node.metadata.refresh()
         answer = await node.client.post("/v1/producers:plan", json=plan)
         assert answer.json()["queues"] == 3
+
+
+async def test_any_node_tells_where_a_producer_goes_on(nodes: list[ServedNode]) -> None:
+    path = "/v1/producers/loader:0"
+    assert (await nodes[0].client.get(path)).status_code == 404
+    for queue_id, epoch, seq in ((2, 7, 0), (0, 8, 0), (0, 8, 1), (2, 8, 0)):
+        assert await send(nodes[1], queue_id, epoch, seq) == STORED
+    for node in nodes:
+        found = (await node.client.get(path)).json()
+        assert (found["epoch"], found["sealed_epoch"]) == (8, None)
+        nexts = [(each["queue_id"], each["next_seq"]) for each in found["sequences"]]
+        assert nexts == [(0, 2), (2, 1)]
+        assert "partial" not in found
+    assert (await seal(nodes[1], 8, 0))["status_code"] == 200
+    assert (await nodes[0].client.get(path)).json()["sealed_epoch"] == 8
+    await nodes[2].stop()
+    assert (await nodes[0].client.get(path)).json()["partial"] == ["c"]

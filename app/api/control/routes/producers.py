@@ -5,7 +5,8 @@ from typing import Annotated, Self
 from fastapi import Depends, Response
 from pydantic import Field
 
-from app.api.aims.across import Closed
+from app.api.aims import merges
+from app.api.aims.across import Closed, Together
 from app.api.aims.of_sends import A_PLAN
 from app.api.control.dependencies import WithAccess, WithServices, json_body
 from app.api.control.log_changes import WithBeginning
@@ -17,6 +18,7 @@ from app.api.control.schemas.schemas import (
     AnswerModel,
     Count,
     DryRunMember,
+    MergedModel,
     RequestModel,
 )
 from app.api.http.conditions import WithDryRun, is_dry_run
@@ -79,7 +81,7 @@ class SequenceDocument(AnswerModel):
     next_seq: int
 
 
-class SequencedProducer(AnswerModel):
+class SequencedProducer(MergedModel):
     """A producer. `epoch` is null when it has sent nothing, or its epoch was closed."""
 
     producer: str
@@ -103,6 +105,7 @@ class SequencedProducer(AnswerModel):
     "GET /v1/producers/{producer}",
     "What is known of a producer",
     needs={"producer": Action.GET},
+    across=Together(merges.producer),
 )
 async def get_producer(
     producer: str, services: WithServices, access: WithAccess

@@ -83,6 +83,7 @@ class SequencedProducer(TypedDict):
     sealed_epoch: int | None
     sequences: list[ProducerSequence]
     namespace: str
+    partial: NotRequired[list[str]]
 
 
 class ProducerList(TypedDict):

@@ -61,11 +61,16 @@ class TurnWatch:
             yield
         self.check()
 
+    @property
+    def is_short(self) -> bool:
+        """Whether no turn of the last block took longer than it may."""
+        return self.longest_s <= TURN_SECONDS_MAX
+
     def check(self) -> None:
         """Fail when a turn of the last block took longer than it may."""
         assert self.turns, "no turn began and ended within the block"
         took = f"a turn of the event loop took {self.longest_s * 1000:.0f} ms of processor time"
-        assert self.longest_s <= TURN_SECONDS_MAX, took
+        assert self.is_short, took
 
     def _on_collection(self, phase: str, _info: dict[str, int]) -> None:
         if threading.get_ident() != self._thread_id:

@@ -12,7 +12,7 @@ Event loop only.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -288,9 +288,10 @@ class Appender:
         """
         is_own = not is_send and any(is_system_topic(part.topic) for part in parts)
         self._admit(is_own=is_own)
+        made: dict[tuple[str, int], ConsumeQueue] = {}
         for part in parts:
             if part.generation:
-                self._bind_part(part)
+                self._bind_part(part, made)
         if len(parts) == 1 and len(parts[0].messages) == 1:
             # One entry of the broker's own state: as any single message.
             topic, queue_id, (message,), *_ = parts[0]
@@ -300,15 +301,18 @@ class Appender:
                 appended = self._append_one(queue, message, self._stamp(), flush, done)
                 if appended is not None:
                     return [appended]
-        encoded = self._parts_of_step(parts)
+        encoded = self._parts_of_step(parts, made)
         total = sum(sum(part.sizes) for part in encoded)
         self._refuse_too_large(total)
         now = self._stamp()
         placement = self._cursor.place_together([size for part in encoded for size in part.sizes])
         return self._submit_step(encoded, placement, now, flush, done)
 
-    def _parts_of_step(self, parts: Sequence[StepPart]) -> list[Part]:
-        """The parts with their offsets; a queue may have several parts, and be a new one."""
+    def _parts_of_step(
+        self, parts: Sequence[StepPart], made: Mapping[tuple[str, int], ConsumeQueue]
+    ) -> list[Part]:
+        """The parts with their offsets; a queue may have several parts, and be a new one, which may
+        be in `made` already."""
         left = sum(len(part.messages) for part in parts)
         is_marked = left > 1
         encoded: list[Part] = []
@@ -316,7 +320,7 @@ class Appender:
         for topic, queue_id, messages, _, known in parts:
             before = last.get((topic, queue_id))
             if before is None:
-                queue = self._queues.find_or_new(topic, queue_id)
+                queue = made.get((topic, queue_id)) or self._queues.find_or_new(topic, queue_id)
                 first = queue.next_offset
             else:
                 queue, first = before.queue, before.first + len(before.messages)
@@ -331,8 +335,12 @@ class Appender:
             encoded.append(part)
         return encoded
 
-    def _bind_part(self, part: StepPart) -> None:
-        queue = self._queues.find_or_new(part.topic, part.queue_id)
+    def _bind_part(self, part: StepPart, made: dict[tuple[str, int], ConsumeQueue]) -> None:
+        """Bind its queue; a new one is put into `made`."""
+        name = part.topic, part.queue_id
+        queue = made.get(name) or self._queues.find_or_new(*name)
+        if not queue.number:
+            made[name] = queue
         if queue.generation != part.generation:
             self.bind(queue, part.generation)
 
@@ -398,7 +406,7 @@ class Appender:
         queue = self._queues.find_or_new(topic, queue_id)
         if queue.generation != generation:
             self.bind(queue, generation)
-        before = None if entry is None else self._parts_of_step([entry])[0]
+        before = None if entry is None else self._parts_of_step([entry], {})[0]
         sizes = [] if before is None else before.sizes
         now = self._stamp()
         every = np.concatenate((np.array(sizes, np.int64), frame.sizes)) if sizes else frame.sizes

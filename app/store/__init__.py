@@ -28,7 +28,7 @@ from app.store.write.appender import Appended, StepPart
 from app.store.write.blocks import Done
 from app.store.write.first_steps import FirstSteps
 from app.store.write.gate import Gate, ReplicaGate
-from app.store.write.writer import Turns
+from app.store.write.worker import Turns
 
 __all__ = [
     "FOREVER_MS",

@@ -49,7 +49,8 @@ from app.store.write.appender import Appended, Appender, StepPart
 from app.store.write.blocks import Block, Done
 from app.store.write.first_steps import FirstSteps
 from app.store.write.gate import Gate
-from app.store.write.writer import Turns, Workers, Writer, WriterThread
+from app.store.write.worker import Turns, Workers, WriterThread
+from app.store.write.writer import Writer
 
 _NEARLY_FULL: Final = "disk"
 """Retention's name in the log of shortages."""

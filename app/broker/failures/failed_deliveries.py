@@ -20,7 +20,8 @@ from app.broker.delays.delay_delivery import DelayDelivery, retry_identity
 from app.broker.groups.groups import Groups
 from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.cold_reads import ColdReads
-from app.broker.leasing.leases import Lease, LeaseTable
+from app.broker.leasing.lease_table import LeaseTable
+from app.broker.leasing.leases import Lease
 from app.broker.leasing.ordering import Key
 from app.broker.leasing.retry_policy import EXPIRED, LOST, Again, GivenUp, after
 from app.broker.leasing.subscriptions import Held, Known, LeasedQueue, Subscription

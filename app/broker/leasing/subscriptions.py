@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 
 from app.broker.journal.append_future import AppendFuture
 from app.broker.leasing.holders import InFlight
-from app.broker.leasing.leases import Lease, LeaseTable
+from app.broker.leasing.lease_table import LeaseTable
+from app.broker.leasing.leases import Lease
 from app.broker.leasing.ordering import KeyOrder, Turn
 from app.broker.progress.progress_entries import ParkedMessage, offsets_of
 from app.broker.progress.queue_state import QueueState

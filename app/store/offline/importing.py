@@ -40,7 +40,7 @@ from app.store.offline.rocketmq_settings import (
     is_system_topic,
 )
 from app.store.offline.survey import Survey
-from app.store.write.writer import Turns
+from app.store.write.worker import Turns
 
 _COPY_BYTES: Final = 1 << 20
 _ZEROS: Final = bytes(_COPY_BYTES)

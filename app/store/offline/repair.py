@@ -35,7 +35,7 @@ from app.store.offline.directory import Directory, Kind, Problem, locked, open_d
 from app.store.offline.queue_check import QueueName
 from app.store.offline.verification import Verification, verify
 from app.store.queues.consume_queue import ConsumeQueue
-from app.store.write.writer import Turns
+from app.store.write.worker import Turns
 
 _FLUSH_UNITS: Final = 50_000
 _COPY_BYTES: Final = 1 << 20

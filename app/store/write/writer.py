@@ -28,10 +28,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
-from typing_extensions import override
 
 from app.domain.errors import CurlewError, DiskFull, Outcome, StoreFailed, SystemBusy
 from app.domain.shortages import HINTS, Shortage, shortage_of
@@ -41,75 +40,14 @@ from app.store.log.commit_log import CommitLog
 from app.store.log.page_cache_limit import PageCacheLimit
 from app.store.write.blocks import Block, Done, Watermarks, Write
 from app.store.write.gate import Gate
+from app.store.write.worker import Turns, Workers, WriterThread
 
 _LOG: Final = logging.getLogger(__name__)
 
-THREAD_NAME: Final = "curlew-writer"
 NO_ROOM: Final = "the disk has no room for another segment of the log"
 LACK: Final = "sends"
 """The writer's name in the log of shortages."""
 RESTART_HINT: Final = "reading goes on; mend the disk and restart the node"
-
-
-class Turns(Protocol):
-    """What the writer needs of an event loop; an asyncio loop has it."""
-
-    def call_soon(self, callback: Callable[[], object], /) -> object: ...
-
-    def call_soon_threadsafe(self, callback: Callable[[], object], /) -> object: ...
-
-
-class Worker(Protocol):
-    """Does the writer's work away from the event loop."""
-
-    def wake(self) -> None:
-        """There may be work."""
-        ...
-
-    def stop(self) -> None:
-        """Finish the work there is, then end. Blocks."""
-        ...
-
-
-Workers = Callable[[Callable[[], bool]], Worker]
-"""Makes a worker. It calls what it is given until that says that there was nothing to do."""
-
-
-class WriterThread(Worker):
-    """A thread that works when it is woken."""
-
-    def __init__(self, work: Callable[[], bool]) -> None:
-        self._work = work
-        self._state = threading.Condition()
-        self._awake = False
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
-        self._thread.start()
-
-    @override
-    def wake(self) -> None:
-        with self._state:
-            self._awake = True
-            self._state.notify()
-
-    @override
-    def stop(self) -> None:
-        with self._state:
-            self._stopping = True
-            self._state.notify()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while True:
-            with self._state:
-                while not self._awake and not self._stopping:
-                    self._state.wait()
-                self._awake = False
-                stopping = self._stopping
-            while self._work():
-                pass
-            if stopping:
-                return
 
 
 class EncodingFailed(Exception):

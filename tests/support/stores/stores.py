@@ -10,7 +10,7 @@ from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.store import Appended, FileSystem, Gate, MessageStore, StepPart, StoreConfig, paths
 from app.store.formats.frame.batch_frame import parse_request
-from app.store.write.writer import WriterThread
+from app.store.write.worker import WriterThread
 from tests.support.clients.frames import request_frame
 from tests.support.stores.clock import FakeClock
 from tests.support.stores.fast_paths import switched

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from typing_extensions import override
 
-from app.store.write.writer import Worker, Workers
+from app.store.write.worker import Worker, Workers
 
 WAIT_SECONDS = 60.0
 

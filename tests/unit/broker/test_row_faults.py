@@ -11,7 +11,7 @@ from app.broker.failures.failed_deliveries import FAULTS_MAX
 from app.broker.health import ConditionCode
 from app.broker.journal.append_future import AppendFuture
 from app.broker.leasing.holders import InFlight
-from app.broker.leasing.leases import LeaseTable
+from app.broker.leasing.lease_table import LeaseTable
 from app.broker.message_copies import retry_copy
 from app.broker.row_faults import RowFaults
 from app.broker.schedules import schedules

@@ -8,7 +8,7 @@ import pytest
 from app.broker.dedup.tokens import ProducerToken
 from app.broker.groups.member_values import Heartbeat
 from app.broker.leasing.holders import InFlight
-from app.broker.leasing.leases import LeaseTable
+from app.broker.leasing.lease_table import LeaseTable
 from app.broker.results import QueuePosition, ReceiveRequest
 from app.domain.changes.conditions import Terms
 from app.domain.consumers.membership import Profile, TopicSubscription

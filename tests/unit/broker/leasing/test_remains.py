@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from app.broker.leasing.holders import Holder, InFlight
-from app.broker.leasing.leases import LeaseTable
+from app.broker.leasing.lease_table import LeaseTable
 from app.broker.leasing.remains import Remains
 from tests.support.nodes.waiting import until
 

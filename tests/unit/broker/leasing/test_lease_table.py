@@ -9,7 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from app.broker.leasing.epochs import LeaseIds
 from app.broker.leasing.holders import InFlight
-from app.broker.leasing.leases import REMEMBERED_ACKS_MAX, Lease, LeaseTable
+from app.broker.leasing.lease_table import REMEMBERED_ACKS_MAX, LeaseTable
+from app.broker.leasing.leases import Lease
 from app.broker.leasing.retry_policy import Failure
 from app.broker.leasing.subscriptions import LeasedQueue
 from app.broker.progress.consumer_state import ConsumerState

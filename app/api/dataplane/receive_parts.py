@@ -14,7 +14,8 @@ from app.broker.results import ReceiveResult, Takes
 
 SEEN: Final = b"curlew-seen"
 """State before the look, messages that are left, messages that were given."""
-_NEWS: Final = "news"
+NEWS: Final = "news"
+"""What is asked for to be told when there may be something new."""
 
 
 class Part(NamedTuple):
@@ -39,7 +40,7 @@ _WHOLE: Final = Part()
 
 def news_asked(known: str, wait_s: float) -> str:
     """How news is asked for, for `CallRequest.asks`; a look is asked for by its `Takes`."""
-    return f"{_NEWS} {wait_s:g} {known}"
+    return f"{NEWS} {wait_s:g} {known}"
 
 
 def part_asked(exchange: RequestContext) -> Part:
@@ -48,10 +49,21 @@ def part_asked(exchange: RequestContext) -> Part:
     if not asked:
         return _WHOLE
     word, _, rest = asked.partition(" ")
-    if word != _NEWS:
+    if word != NEWS:
         return Part(Takes(word))
     wait, _, known = rest.partition(" ")
     return Part(known=known, wait_s=float(wait), is_news=True)
+
+
+def is_news(exchange: RequestContext) -> bool:
+    """Whether news are asked for."""
+    asked: str = exchange.scope.get(ASKED, "")
+    return asked.startswith(NEWS)
+
+
+def news_header(state: str) -> tuple[bytes, bytes]:
+    """For the answer to who asks for news."""
+    return SEEN, f"{state} 0 0".encode("ascii")
 
 
 def seen_header(state: str, result: ReceiveResult) -> tuple[bytes, bytes]:
@@ -74,5 +86,4 @@ async def tell_news(
     """Answer with the state, when it is another one, or the wait is over."""
     with ClientWatch(exchange.receive, exchange) as client:
         state = await broker.news.wait(topic, group, part.known, part.wait_s, client.watch)
-    headers = [(SEEN, f"{state} 0 0".encode("ascii"))]
-    await exchange.answer_empty(204, headers)
+    await exchange.answer_empty(204, [news_header(state)])

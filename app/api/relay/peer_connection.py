@@ -24,26 +24,65 @@ class Interrupted(Exception):
 
 
 class Connecting(asyncio.Protocol):
-    """A connection to another node whose handshake may be under way."""
+    """A connection to another node, until both have proved the secret to each other."""
 
-    ready: asyncio.Future[None]
-    """Ends with `Refused` or `ConnectionError` when the other node is none of this cluster."""
+    def __init__(self, asking: Asking) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._asking: Asking | None = asking
+        """None: the handshake is over."""
+        self.ready: asyncio.Future[None] = self._loop.create_future()
+        """Ends with `Refused` or `ConnectionError` when the other node is none of this cluster."""
+        self._line = b""
+        self._transport: asyncio.Transport
+
+    @override
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._transport = transport
+        assert self._asking is not None
+        transport.write(self._asking.greeting())
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(ConnectionError("it closed the connection"))
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        """Go on with the handshake."""
+        self._line += data
+        line, end, _ = self._line.partition(b"\n")
+        if not end and len(line) <= LINE_BYTES_MAX:
+            return
+        assert self._asking is not None
+        try:
+            self._transport.write(self._asking.proof(line))
+        except Refused as refusal:
+            self._fail(refusal)
+            self.abort()
+            return
+        self._asking = None
+        self.proved()
+        if not self.ready.done():
+            self.ready.set_result(None)
+
+    def proved(self) -> None:
+        """The handshake is over; `ready` is about to be done."""
 
     def abort(self) -> None:
         """End it at once."""
-        raise NotImplementedError
+        self._transport.abort()
+
+    def _fail(self, error: Exception) -> None:
+        if not self.ready.done():
+            self.ready.set_exception(error)
+            self.ready.exception()  # whoever waits gets it; nobody has to
 
 
 class PeerConnection(Connecting):
     """Made by `Peers`; ready when `ready` is done."""
 
     def __init__(self, secret: ClusterSecret) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._asking: Asking | None = Asking(secret)
-        self.ready = self._loop.create_future()
+        super().__init__(Asking(secret))
         self.is_open = False
-        self._line = b""
-        self._transport: asyncio.Transport
         self._waiter: asyncio.Future[None] | None = None
         self._can_write = asyncio.Event()
         self._can_write.set()
@@ -65,24 +104,20 @@ class PeerConnection(Connecting):
 
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._transport = transport
         self.is_open = True
-        assert self._asking is not None
-        transport.write(self._asking.greeting())
+        super().connection_made(transport)
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
         self._can_write.set()
-        if not self.ready.done():
-            self.ready.set_exception(ConnectionError("it closed the connection"))
-            self.ready.exception()  # whoever waits gets it; nobody has to
+        super().connection_lost(exc)
         self._wake()
 
     @override
     def data_received(self, data: bytes) -> None:
         if self._asking is not None:
-            self._go_on_shaking(self._asking, data)
+            super().data_received(data)
             return
         try:
             self._parser.feed_data(data)
@@ -91,23 +126,6 @@ class PeerConnection(Connecting):
             return
         if self.status or self.is_complete:
             self._wake()
-
-    def _go_on_shaking(self, asking: Asking, data: bytes) -> None:
-        self._line += data
-        line, end, _ = self._line.partition(b"\n")
-        if not end and len(line) <= LINE_BYTES_MAX:
-            return
-        try:
-            self._transport.write(asking.proof(line))
-        except Refused as refusal:
-            if not self.ready.done():
-                self.ready.set_exception(refusal)
-                self.ready.exception()
-            self.abort()
-            return
-        self._asking = None
-        if not self.ready.done():
-            self.ready.set_result(None)
 
     @override
     def pause_writing(self) -> None:
@@ -121,7 +139,7 @@ class PeerConnection(Connecting):
     def abort(self) -> None:
         """End it at once; whoever waits for it gets `Interrupted`."""
         self.is_open = False
-        self._transport.abort()
+        super().abort()
         self._wake()
 
     # --- the parser

@@ -105,8 +105,9 @@ class Poller:
         return replace(found, settled=settled, committed=committed, refused=refused)
 
     async def take(self, group: str, client_id: str, request: PollRequest) -> Taken:
-        """Settle, hand back and commit what the poll says, and nothing else. Raises before anything
-        is done."""
+        """Settle, hand back and commit what the poll says, and nothing else. Raises
+        `MetadataUnavailable` before anything is done, where another node may have given a queue of
+        it away."""
         if not request.joins and not self._commits.are_owned(group, client_id, request):
             await self._members.catch_up(group)  # another node may have given it the queue
         settled: list[SettleResult] = []

@@ -12,6 +12,7 @@ import pytest
 from app.api.relay.consuming import shared_waits
 from tests.support.clients.frames import read_frame
 from tests.support.cluster.three_nodes import ServedNode, start_node, three_nodes
+from tests.support.nodes.pull_members import said_next
 from tests.support.nodes.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -47,16 +48,8 @@ class Member:
         answer = await node.client.post(POLL, json=self.said | more)
         assert answer.status_code == 200, answer.text
         told: dict[str, Any] = answer.json()
-        self.follow(told)
+        self.said |= said_next(told)
         return told
-
-    def follow(self, told: dict[str, Any]) -> None:
-        self.said["generation"] = told["generation"]
-        self.said["assignment_id"] = told["assignment_id"]
-        self.said["positions"] = [
-            {"topic": each["topic"], "queue_id": each["queue_id"], "offset": each["next_offset"]}
-            for each in told["queues"]
-        ]
 
 
 def queues_of(told: dict[str, Any], name: str) -> list[int]:

@@ -208,3 +208,15 @@ def repeated(reads: Iterable[tuple[str, Queue, int]]) -> set[str]:
             found.add(last[queue, offset])
         last[queue, offset] = process
     return found
+
+
+def said_next(told: dict[str, Any]) -> dict[str, Any]:
+    """What a member that polls says next, of the answer before: the node keeps nothing for it."""
+    return {
+        "generation": told["generation"],
+        "assignment_id": told["assignment_id"],
+        "positions": [
+            {"topic": each["topic"], "queue_id": each["queue_id"], "offset": each["next_offset"]}
+            for each in told["queues"]
+        ],
+    }

@@ -1,22 +1,21 @@
 """What of a poll another node asks of this one, for a member that it answers itself.
 
-It asks for less than a client: to do what the member has said of queues here (`TAKE`), to read them
-(`LOOK`), or to tell when there may be news. The answer to a look says in a header, which no client
-gets, what it has seen. Who asks is in the envelope of the request, so that no client can ask it.
+It asks for less than a client: to do what the member has said of queues here (`PollPart.takes`), to
+read them, or to tell when there may be news (`receive_parts`). The answer to a look says in a
+header, which no client gets, what it has seen. Who asks is in the envelope of the request, so that
+no client can ask it.
 """
 
 from typing import Final, NamedTuple
 
 import msgspec
 
-from app.api.dataplane.receive_parts import SEEN
+from app.api.dataplane.receive_parts import is_news
 from app.api.http.request_context import ASKED, Headers, RequestContext
 from app.broker.polling.poll_values import PollResult
 
 POLLED: Final = b"curlew-polled"
 """State before the look, messages and bytes that were given, whether the wait is over."""
-NEWS: Final = "news"
-"""See `receive_parts.news_asked`."""
 
 
 class PollPart(msgspec.Struct, frozen=True):
@@ -60,17 +59,6 @@ def poll_part_of(exchange: RequestContext) -> PollPart | None:
     """What of a poll is asked for here; None: all, or news."""
     asked: str = exchange.scope.get(ASKED, "")
     return None if not asked or is_news(exchange) else _decode(asked)
-
-
-def is_news(exchange: RequestContext) -> bool:
-    """Whether news are asked for."""
-    asked: str = exchange.scope.get(ASKED, "")
-    return asked.startswith(NEWS)
-
-
-def news_header(state: str) -> tuple[bytes, bytes]:
-    """For the answer to who asks for news."""
-    return SEEN, f"{state} 0 0".encode("ascii")
 
 
 def polled_header(result: PollResult, messages: int, size: int) -> tuple[bytes, bytes]:

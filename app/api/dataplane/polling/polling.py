@@ -18,8 +18,6 @@ from app.api.dataplane.client_watch import ClientWatch
 from app.api.dataplane.polling.poll_answers import Given, PollAnswers
 from app.api.dataplane.polling.poll_parts import (
     PollPart,
-    is_news,
-    news_header,
     poll_part_of,
     polled_header,
 )
@@ -29,7 +27,7 @@ from app.api.dataplane.polling.poll_requests import (
     request_of,
     wait_asked,
 )
-from app.api.dataplane.receive_parts import part_asked
+from app.api.dataplane.receive_parts import is_news, news_header, part_asked
 from app.api.formats import media
 from app.api.formats.prefer_header import wait_of
 from app.api.http.parameters import Query

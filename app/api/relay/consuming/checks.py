@@ -14,7 +14,7 @@ import msgspec
 
 from app.api.aims.across import PARTIAL, Document
 from app.api.dataplane.client_watch import ClientWatch
-from app.api.dataplane.polling.poll_parts import NEWS
+from app.api.dataplane.receive_parts import NEWS
 from app.api.formats import media
 from app.api.http.parameters import wait_s_of
 from app.api.http.request_context import RequestContext

@@ -154,12 +154,22 @@ class PollsOfShards:
 class _PollWaiter(Waiter):
     """A poll that waits: its own node watches whether the member polls often enough."""
 
-    own = ""
-    elsewhere: CallRequest
+    def __init__(
+        self,
+        exchange: RequestContext,
+        client_id: str,
+        states: dict[str, str],
+        own: tuple[str, CallRequest],
+        elsewhere: CallRequest,
+    ) -> None:
+        """`own`: the shard of this node, and what it is asked; `elsewhere`: what the others are."""
+        self._own_shard, request = own
+        self._elsewhere = elsewhere
+        super().__init__(exchange, request, client_id, states)
 
     @override
     def request_to(self, shard: str) -> CallRequest:
-        return self.request if shard == self.own else self.elsewhere
+        return self.request if shard == self._own_shard else self._elsewhere
 
 
 class _Poll:
@@ -336,10 +346,9 @@ class _Poll:
 
     def _waiter(self) -> Waiter:
         exchange, query = self.exchange, query_of(self.exchange)
-        own = part_of(exchange, query, self._to_own)
-        waiter = _PollWaiter(exchange, own, self._asked.client_id, self._states)
-        waiter.own, waiter.elsewhere = self._own, part_of(exchange, query, self._to_others)
-        return waiter
+        own = self._own, part_of(exchange, query, self._to_own)
+        elsewhere = part_of(exchange, query, self._to_others)
+        return _PollWaiter(exchange, self._asked.client_id, self._states, own, elsewhere)
 
     async def _have_turn(self, turn: Turn) -> None:
         seen = await self._look(turn.shard)

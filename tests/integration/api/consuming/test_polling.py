@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.clients.bad_input import JSON, Bad, check_refusal
 from tests.support.clients.frames import read_frame
+from tests.support.nodes.pull_members import said_next
 
 BATCH = "application/vnd.curlew.batch"
 
@@ -39,16 +40,8 @@ class Member:
         answer = self.raw(**more)
         assert answer.status_code == 200, answer.text
         told: dict[str, Any] = answer.json()
-        self.follow(told)
+        self.said |= said_next(told)
         return told
-
-    def follow(self, told: dict[str, Any]) -> None:
-        self.said["generation"] = told["generation"]
-        self.said["assignment_id"] = told["assignment_id"]
-        self.said["positions"] = [
-            {"topic": each["topic"], "queue_id": each["queue_id"], "offset": each["next_offset"]}
-            for each in told["queues"]
-        ]
 
 
 def texts(told: dict[str, Any], name: str = "messages") -> list[str]:

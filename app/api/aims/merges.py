@@ -143,15 +143,16 @@ def dead_letters(documents: Documents, owner: Owner) -> Document:
 
 
 def producer(documents: Documents, owner: Owner) -> Document:
-    """The sequences of all shards. It goes on in the highest epoch, and above the highest that one
-    has closed."""
+    """It goes on in the highest epoch, and above the highest that one has closed. Sequences of an
+    older epoch, in a shard where it has sent nothing in the newest, begin anew."""
     del owner
     parts = list(documents.values())
-    rows = [row for part in parts for row in rows_of(part, "sequences")]
+    epoch = max(_numbers(parts, "epoch"), default=None)
+    rows = [row for part in parts if part["epoch"] == epoch for row in rows_of(part, "sequences")]
     rows.sort(key=lambda row: (_text(row, "topic"), row["queue_id"] is not None, row["queue_id"]))
     return {
         **_first(documents),
-        "epoch": max(_numbers(parts, "epoch"), default=None),
+        "epoch": epoch,
         "sealed_epoch": max(_numbers(parts, "sealed_epoch"), default=None),
         "sequences": rows,
     }

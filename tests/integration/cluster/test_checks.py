@@ -1,6 +1,7 @@
 """A producer group is asked through any node about its transactions in all shards."""
 
 import asyncio
+from typing import Any
 
 import httpx
 import pytest
@@ -79,6 +80,37 @@ async def test_a_shard_that_does_not_answer_is_named(nodes: list[ServedNode]) ->
     answer = (await ask(nodes[0], "?wait=5")).json()
     assert [each["transaction_id"] for each in answer["transactions"]] == [prepared]
     assert answer["partial"] == ["c"]
+
+
+async def test_a_node_on_which_nobody_may_wait_is_not_waited_for(nodes: list[ServedNode]) -> None:
+    nodes[2].node.broker.long_polls._waiters_max = 0
+    asked: list[str] = []
+    call = nodes[0].server.relay.call
+
+    async def counted(exchange: Any, shard: str, request: Any, **more: Any) -> Any:
+        asked.append(shard)
+        return await call(exchange, shard, request, **more)
+
+    nodes[0].server.relay.call = counted  # type: ignore[method-assign]
+    waiting = asyncio.ensure_future(ask(nodes[0], "?wait=20"))
+    await until(lambda: nodes[1].node.broker.waiting_count == 1)
+    prepared = await prepare(nodes[1], 1)
+    assert ids_in(await waiting) == prepared
+    assert len(asked) <= 12, "two looks at three shards, and one wait"
+
+
+async def test_a_caller_is_told_where_nobody_may_wait(nodes: list[ServedNode]) -> None:
+    nodes[0].node.broker.long_polls._waiters_max = 0
+    answer = await nodes[0].client.post(f"{ASK}?wait=20")
+    assert (answer.status_code, answer.json()["code"]) == (429, "TOO_MANY_REQUESTS")
+
+
+async def test_a_node_that_stops_lets_its_callers_go(nodes: list[ServedNode]) -> None:
+    waiting = asyncio.ensure_future(nodes[2].client.post(f"{ASK}?wait=20"))
+    await until(lambda: nodes[2].node.broker.waiting_count == 1)
+    nodes[2].server.should_exit = True
+    answer = await waiting
+    assert (answer.status_code, answer.json()["code"]) == (503, "SHUTTING_DOWN")
 
 
 async def test_what_is_wrong_is_said_as_a_lone_node_does(nodes: list[ServedNode]) -> None:

@@ -100,3 +100,13 @@ async def test_any_node_tells_where_a_producer_goes_on(nodes: list[ServedNode]) 
     assert (await nodes[0].client.get(path)).json()["sealed_epoch"] == 8
     await nodes[2].stop()
     assert (await nodes[0].client.get(path)).json()["partial"] == ["c"]
+
+
+async def test_sequences_of_an_older_epoch_begin_anew(nodes: list[ServedNode]) -> None:
+    for queue_id, epoch, seq in ((0, 4, 0), (1, 4, 0), (1, 4, 1), (0, 5, 0)):
+        assert await send(nodes[1], queue_id, epoch, seq) == STORED
+    found = (await nodes[2].client.get("/v1/producers/loader:0")).json()
+    assert found["epoch"] == 5
+    nexts = [(each["queue_id"], each["next_seq"]) for each in found["sequences"]]
+    assert nexts == [(0, 1)]
+    assert await send(nodes[1], 1, 5, 0) == STORED, "queue 1 begins at 0 in the epoch"

@@ -24,6 +24,7 @@ from app.setting_kinds import (
     address,
     addresses,
     choice,
+    is_any_host,
     is_loopback,
     names,
     number,
@@ -522,6 +523,11 @@ def _of_cluster_tls(config: Config) -> Iterator[str]:
             )
         elif not config.cluster_listen:
             yield "cluster_tls_cert_file needs cluster_listen: where the node listens for others"
+        elif not config.cluster_url and is_any_host(config.cluster_listen):
+            yield (
+                f"cluster_listen = {config.cluster_listen!r} is every address of the machine, and"
+                " no certificate is of that: give cluster_url, where the other nodes reach it"
+            )
         elif config.cluster_url.startswith("http:"):
             yield f"cluster_url = {config.cluster_url!r}: with cluster_tls_cert_file it is https://"
 

@@ -127,6 +127,14 @@ def pairs(text: str) -> object:
 BOOLEAN: Final = Kind(boolean, "true, false")
 
 
+def is_any_host(address: str) -> bool:
+    """Whether a `host:port` listens on every address of the machine."""
+    try:
+        return ipaddress.ip_address(address.rpartition(":")[0].strip("[]")).is_unspecified
+    except ValueError:
+        return False
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach an address."""
     if host == "localhost":

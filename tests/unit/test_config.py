@@ -159,6 +159,8 @@ CLUSTER_TLS = {
         ({**CLUSTER, "cluster_tls_cert_file": "c"}, "give all three, or none"),
         (CLUSTER_TLS, "cluster_tls_cert_file needs cluster_listen"),
         ({**CLUSTER, **CLUSTER_TLS, "cluster_url": "http://b:1"}, "it is https://"),
+        ({**CLUSTER, **CLUSTER_TLS, "cluster_listen": "0.0.0.0:8810"}, "give cluster_url"),
+        ({**CLUSTER, **CLUSTER_TLS, "cluster_listen": "[::]:8810"}, "give cluster_url"),
         ({**CLUSTER, "cluster_url": "https://b:1"}, "the node has no cluster_tls_cert_file"),
         ({"tls_client_ca_file": "c"}, "needs tls_cert_file"),
         ({"host": "10.0.0.1"}, "curlew init --data-dir data\n  curlew serve --data-dir data"),

@@ -43,7 +43,8 @@ class Connecting(asyncio.Protocol):
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(ConnectionError("it closed the connection"))
+        why = "it closed the connection" if exc is None else f"the connection ended: {exc}"
+        self._fail(ConnectionError(why))
 
     @override
     def data_received(self, data: bytes) -> None:

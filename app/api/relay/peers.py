@@ -18,6 +18,8 @@ from app.runtime.secure.tls_files import TlsFiles
 _LOG: Final = logging.getLogger(__name__)
 
 CONNECT_SECONDS: Final = 1.0
+TLS_CONNECT_SECONDS: Final = 3.0
+"""The same with TLS; the other side takes its time behind handshakes from here that have failed."""
 DOWN_SECONDS: Final = 0.5
 """How long a node that could not be reached is not tried again."""
 
@@ -109,7 +111,7 @@ class Peers:
         address = urlsplit(url)
         context = self._context_for(address.scheme)
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(TLS_CONNECT_SECONDS if context else CONNECT_SECONDS):
                 _, made = await loop.create_connection(
                     make,
                     address.hostname or "",
@@ -127,7 +129,10 @@ class Peers:
         except ssl.SSLCertVerificationError as error:
             raise NotReached(f"its certificate is refused: {error.verify_message}") from error
         except OSError as error:
-            raise NotReached(error.strerror or str(error)) from error
+            why = error.strerror or str(error)
+            if context is not None and isinstance(error, ConnectionError):
+                why += "; if it refuses the certificate of this node, its log says so"
+            raise NotReached(why) from error
         except Refused as error:
             raise NotReached(str(error)) from error
         return made

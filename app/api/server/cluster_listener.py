@@ -193,7 +193,11 @@ class ClusterListener:
         """Take connections."""
         if self._tls is not None:
             self._server = TlsListener(
-                self._listener, self._handshake, self._connections, self._tls.context
+                self._listener,
+                self._handshake,
+                self._connections,
+                self._tls.context,
+                logging.WARNING,
             )
             self._server.start()
             return

@@ -56,12 +56,15 @@ class TlsListener:
         make_protocol: Callable[[], asyncio.Protocol],
         connections: Connections,
         context: ContextSource,
+        failures: int = logging.DEBUG,
     ) -> None:
+        """`failures`: the level at which a failed handshake is logged."""
         listener.setblocking(False)
         self._listener = listener
         self._make_protocol = make_protocol
         self._connections = connections
         self._context = context
+        self._failures = failures
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_open = False
@@ -120,7 +123,11 @@ class TlsListener:
         with connections.handshake(address) as is_over:
             delay_s = connections.failed_handshakes.delay_s(address)
             if delay_s:
-                await asyncio.sleep(delay_s)
+                try:
+                    await asyncio.sleep(delay_s)
+                except asyncio.CancelledError:  # nobody else has it yet
+                    connection.close()
+                    raise
             try:
                 await self._loop.connect_accepted_socket(
                     partial(_Handover, self._make_protocol, is_over),
@@ -130,7 +137,7 @@ class TlsListener:
                     ssl_shutdown_timeout=GOODBYE_SECONDS,
                 )
             except OSError as error:  # TLS errors and time-outs are such
-                _log.debug("no TLS with %s: %s", address, error)
+                _log.log(self._failures, "no TLS with %s: %s", address, error)
                 connections.handshakes_failed_count += 1
                 connections.failed_handshakes.note(address)
                 connection.close()

@@ -89,7 +89,7 @@ async def test_a_node_of_another_authority_is_refused(tmp_path: Path, start: Sta
 
 
 async def test_a_certificate_that_the_other_node_does_not_trust(
-    tmp_path: Path, start: Start
+    tmp_path: Path, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The one that asks is content with what it is shown, and the other is not."""
     place, other = TlsPlace(tmp_path / "tls"), TlsPlace(tmp_path / "other")
@@ -97,7 +97,8 @@ async def test_a_certificate_that_the_other_node_does_not_trust(
     await start(**shown(place))
     status, detail = await send_through(first)
     assert status == 503
-    assert detail
+    assert "if it refuses the certificate of this node, its log says so" in detail
+    assert "no TLS with 127.0.0.1" in caplog.text
 
 
 async def test_a_certificate_of_another_host_is_refused(tmp_path: Path, start: Start) -> None:

@@ -19,7 +19,7 @@ _Work = Callable[[], None]
 
 
 class NoThread(Exception):
-    """All threads of the hook are in calls."""
+    """Nothing was begun; the text says why."""
 
 
 class HookThreads:
@@ -32,22 +32,34 @@ class HookThreads:
         self._thread_count = 0
         self.running = 0
         """Calls that have begun and not returned."""
+        self._is_closed = False
         self._waiting: list[asyncio.Future[None]] = []
 
     async def call(self, function: Callable[[], _Result], budget_s: float) -> _Result:
         """What `function` returns or raises; `TimeoutError` when that takes longer, while it goes
         on on its thread; `NoThread` when it was not begun."""
+        if self._is_closed:
+            raise NoThread("the node stops")
         if self.running >= self._most:
-            raise NoThread
+            all_of_them = (
+                "its only thread is" if self._most == 1 else f"all its {self._most} threads are"
+            )
+            raise NoThread(f"{all_of_them} in calls")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[_Result] = loop.create_future()
+        if self.running == self._thread_count:
+            self._start_thread()
         self.running += 1
-        if self.running > self._thread_count:
-            self._thread_count += 1
-            Thread(target=_work_on, args=(self._work,), name=self._name, daemon=True).start()
         self._work.put(lambda: _answer(loop, answer, function, self._returned))
         async with asyncio.timeout(budget_s):
             return await answer
+
+    def _start_thread(self) -> None:
+        try:
+            Thread(target=_work_on, args=(self._work,), name=self._name, daemon=True).start()
+        except RuntimeError as error:  # the machine has no room for another
+            raise NoThread(f"no thread can be started: {error}") from error
+        self._thread_count += 1
 
     def _returned(self) -> None:
         self.running -= 1
@@ -64,7 +76,8 @@ class HookThreads:
             await returned
 
     def close(self) -> None:
-        """Let idle threads end."""
+        """Let idle threads end. Nothing is begun any more."""
+        self._is_closed = True
         for _ in range(self._thread_count):
             self._work.put(None)
 
@@ -128,7 +141,8 @@ def _said_by(error: BaseException) -> str:
 
 
 def one_line(text: str) -> str:
-    """At most `HOOK_REASON_CHARS_MAX` of it, as one line that can be written anywhere."""
+    """The first `HOOK_REASON_CHARS_MAX` characters as one line that can be written anywhere."""
     plain = str.__getitem__(text, slice(HOOK_REASON_CHARS_MAX))  # of a subclass, too
     known = plain.encode("utf-8", "backslashreplace").decode()
-    return "".join(each if each.isprintable() else " " for each in known)
+    shown = "".join(each if each.isprintable() else " " for each in known)
+    return shown[:HOOK_REASON_CHARS_MAX]  # escapes are longer

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar, cast
 
 from app.broker.hooks.hook_contract import (
     DEFAULT_BUDGET_MS,
@@ -98,8 +98,8 @@ class _Calls:
             value = await threads.call(function, self.budget_s)
         except TimeoutError:
             outcome = _Outcome("late", f"it took longer than {self.budget_s * 1_000:.0f} ms")
-        except NoThread:
-            outcome = _Outcome("busy", f"all its {HOOK_THREADS_MAX} threads are in calls")
+        except NoThread as error:
+            outcome = _Outcome("busy", str(error))
         except HookRaised as error:
             outcome = _Outcome("raised", f"it raised {error.kind}")
             said = str(error)  # for the log only
@@ -160,9 +160,10 @@ class _Listener(Generic[_Event]):
         self._handles = 0
         """Of all that wait."""
         self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     def hear(self, events: Sequence[_Event]) -> None:
-        if self._handles >= HOOK_HANDLES_PENDING_MAX:
+        if self._is_closed or self._handles >= HOOK_HANDLES_PENDING_MAX:
             room = 0
         else:
             room = max(HOOK_EVENTS_PENDING_MAX - len(self._events), 0)
@@ -180,12 +181,15 @@ class _Listener(Generic[_Event]):
                 self._handles -= sum(map(self._handles_of, told))
                 work = partial(_told, self._tell, told)
                 outcome = await self._calls.run(self._point, self._threads, work)
+                if outcome.result == "busy":
+                    self._calls.dropped += len(told)
                 if outcome.result == "late":
                     await self._threads.until_idle()
         finally:
             self._task = None
 
     def close(self) -> None:
+        self._is_closed = True
         if self._task is not None:
             self._task.cancel()
         self._threads.close()
@@ -215,16 +219,18 @@ class Hooks:
         for each in named:
             calls, hook = _Calls(each), each.hook
             self.calls.append(calls)
-            _check_points(each)
-            if isinstance(hook, ChecksSends):
+            points = _points_of(each)
+            if "check_send" in points:
+                check = cast("ChecksSends", hook)
                 threads = HookThreads(calls.name, HOOK_THREADS_MAX)
-                self._checks.append(_Check(calls, threads, hook.check_send, hook.fails == "closed"))
-            if isinstance(hook, HearsSends):
-                told = _Listener(calls, "after_send", hook.after_send, _no_handles)
-                self._sends.append(told)
-            if isinstance(hook, HearsSettles):
-                heard = _Listener(calls, "on_settle", hook.on_settle, _handles_of)
-                self._settles.append(heard)
+                is_closed = check.fails == "closed"
+                self._checks.append(_Check(calls, threads, check.check_send, is_closed))
+            if "after_send" in points:
+                tell_sent = cast("HearsSends", hook).after_send
+                self._sends.append(_Listener(calls, "after_send", tell_sent, _no_handles))
+            if "on_settle" in points:
+                tell_settled = cast("HearsSettles", hook).on_settle
+                self._settles.append(_Listener(calls, "on_settle", tell_settled, _handles_of))
         self.is_on = bool(self._checks or self._sends)
         """Whether any hook has to do with sends."""
         self.check_sends = bool(self._checks)
@@ -276,8 +282,9 @@ class Hooks:
             check.threads.close()
 
 
-def _check_points(named: NamedHook) -> None:
-    """Raise `UnusableHook` for a hook whose methods cannot be called as they are to be."""
+def _points_of(named: NamedHook) -> list[str]:
+    """The methods that a hook has. Raises `UnusableHook` where they cannot be called as they are to
+    be."""
     name, hook = named
     points = [point for point in _POINTS if hasattr(hook, point)]
     if not points:
@@ -292,7 +299,7 @@ def _check_points(named: NamedHook) -> None:
                 " threads; write it without async"
             )
     if "check_send" not in points:
-        return
+        return points
     fails = getattr(hook, "fails", None)
     if fails is None:
         raise UnusableHook(
@@ -301,3 +308,4 @@ def _check_points(named: NamedHook) -> None:
         )
     if fails not in ("open", "closed"):
         raise UnusableHook(f"hook {name!r}: fails must be 'open' or 'closed'")
+    return points

@@ -430,13 +430,8 @@ class LeaseTable:
 
     def close(self) -> None:
         """Take this table's messages out of the shared count; the table is not used again."""
-        for lease in self._leases.values():
-            lease.let_go()
-        for states in (self._leases, self._delayed, self._failing, self._moving):
-            self._in_flight.count -= len(states)
-            states.clear()
-        self._returned.clear()
-        self._parked.clear()
+        for _ in self.detach():
+            pass
 
     @property
     def is_empty(self) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from threading import Event, current_thread, main_thread
+from threading import Event, Thread, current_thread, main_thread
 
 import pytest
 from typing_extensions import override
@@ -374,3 +374,44 @@ class ListOfFails(NoFails):
 async def test_a_hook_that_is_not_one_is_refused(hook: object, text: str) -> None:
     with pytest.raises(UnusableHook, match=text):
         hooks_of(hook)
+
+
+async def test_a_thread_that_cannot_be_started_is_told_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both = Both()
+    hooks = hooks_of(both)
+
+    def refused(_thread: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(Thread, "start", refused)
+        with pytest.raises(HookFailed, match="no thread can be started"):
+            await hooks.check_send(request())
+        hooks.sent([SENT])
+        await until(lambda: hooks.calls[0].dropped == 1)
+    await hooks.check_send(request())
+    hooks.sent([SENT])
+    await until(lambda: len(both.sends) == 1)
+    hooks.close()
+
+
+async def test_behind_its_end_nothing_is_asked_and_nothing_waits() -> None:
+    both = Both()
+    hooks = hooks_of(both)
+    hooks.close()
+    with pytest.raises(HookFailed, match="the node stops"):
+        await hooks.check_send(request())
+    hooks.sent([SENT])
+    assert (hooks.calls[0].dropped, hooks._sends[0]._task) == (1, None)
+
+
+async def test_a_reason_is_no_longer_than_its_bound_when_it_is_escaped() -> None:
+    hooks = hooks_of(Check(lambda _: "\ud800" * HOOK_REASON_CHARS_MAX))
+    with pytest.raises(ForbiddenByHook) as refused:
+        await hooks.check_send(request())
+    reason = refused.value.detail.partition("refuses this send: ")[2]
+    assert len(reason) == HOOK_REASON_CHARS_MAX
+    assert reason.startswith("\\ud800")
+    hooks.close()

@@ -47,6 +47,15 @@ async def test_what_is_little_is_let_go_at_once() -> None:
     assert told.is_set()
 
 
+async def test_many_that_are_little_have_one_turn_between_them() -> None:
+    remains, in_flight = Remains(), InFlight()
+    holders = [Holder(in_flight) for _ in range(50)]
+    for holder in holders:
+        remains.take(full_table(in_flight, holder, 3_000).detach())
+    assert sum(holder.count for holder in holders) > 140_000
+    await until(lambda: not any(holder.count for holder in holders))
+
+
 async def test_all_that_was_taken_is_let_go_also_after_a_failure() -> None:
     remains, in_flight = Remains(), InFlight()
     holders = [Holder(in_flight) for _ in range(3)]

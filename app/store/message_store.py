@@ -71,11 +71,12 @@ class MessageStore:
         turns: Turns,
         workers: Workers,
         gate: Gate | None = None,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
         self.store_id = bytes.fromhex(parts.meta.store_id)
         self.on_arrival: Callable[[str, int], object] = lambda _topic, _queue_id: None
         """Called with (topic, queue id) after each confirmed append."""
-        self.shortages = ShortageLog()
+        self.shortages = ShortageLog() if checkpoints is None else checkpoints.shortages
         """What is lacking now; others of the node note theirs there too."""
         self.pins = RetentionHolds()
         """What retention must leave; background services register there."""
@@ -96,7 +97,7 @@ class MessageStore:
             self.shortages,
             gate,
         )
-        self._checkpoints = Checkpoints(self._files, queues, index, self.shortages)
+        self._checkpoints = checkpoints or Checkpoints(self._files, queues, index, self.shortages)
         self._appender = Appender(
             self.store_id,
             self._config,
@@ -148,6 +149,30 @@ class MessageStore:
         try:
             store.floor_journal.start(store)
             store._checkpoints.open(store.begin_checkpoint)
+            store.look_again()
+        except BaseException as error:
+            store.fail(f"opening failed: {error}")
+            store.close()
+            raise
+        return store
+
+    @classmethod
+    def over(
+        cls,
+        parts: StoreParts,
+        lock: Lock,
+        turns: Turns,
+        gate: Gate,
+        checkpoints: Checkpoints,
+        confirmed_end: int,
+    ) -> "MessageStore":
+        """Of a replica that begins to lead, over what it has opened, synced and dispatched to the
+        log's end. Up to `confirmed_end` all is confirmed; until the gate has confirmed the rest,
+        nobody may read. Blocks; appends nothing. Raises `OSError`."""
+        store = cls(parts, lock, turns, WriterThread, gate, checkpoints)
+        try:
+            store._writer.watermarks.confirmed = confirmed_end
+            store.floor_journal.start(store)
             store.look_again()
         except BaseException as error:
             store.fail(f"opening failed: {error}")

@@ -59,7 +59,7 @@ class Checkpoints:
         self._files = files
         self._queues = queues
         self._index = index
-        self._shortages = shortages
+        self.shortages = shortages
         self._lock = threading.Lock()
         self._last_written = 0
         self._failed = False
@@ -123,7 +123,7 @@ class Checkpoints:
             self._last_written = checkpointing.number
             if not self._is_opened:
                 self._finish_opening()
-        self._shortages.ends(LACK)
+        self.shortages.ends(LACK)
 
     def _finish_opening(self) -> None:
         write_abort(self._files)
@@ -147,7 +147,7 @@ class Checkpoints:
         """Take note of why a checkpoint is not written; False when it is no shortage."""
         shortage = shortage_of(error)
         if shortage is not None:
-            self._shortages.begins(LACK, shortage, "no checkpoint is written")
+            self.shortages.begins(LACK, shortage, "no checkpoint is written")
         return shortage is not None
 
     def _mark_in_place(self) -> bool:

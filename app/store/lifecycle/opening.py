@@ -3,7 +3,8 @@
 import logging
 import os
 import secrets
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from app.domain.clock import Clock
 from app.domain.shortages import shortage_of
@@ -44,10 +45,41 @@ class StoreUnusable(Exception):
     """The directory cannot be opened as a store; the text says why and what to do."""
 
 
+class ShardMeta(NamedTuple):
+    """What of their meta all replicas of a shard have in common; the row of the shard has it."""
+
+    store_id: str
+    """Eight hexadecimal digits."""
+    segment_bytes: int
+
+
 def load_or_make_meta(
-    files: FileSystem, config: StoreConfig, clock: Clock, damages: Damages
+    files: FileSystem,
+    config: StoreConfig,
+    clock: Clock,
+    damages: Damages,
+    shard: ShardMeta | None = None,
 ) -> StoreMeta:
-    """The store's meta, made at its first opening. Raises `StoreUnusable`."""
+    """The store's meta, made at its first opening: that of a replica as its `shard` says. Raises
+    `StoreUnusable`, also for a directory of another shard."""
+    meta = _load_or_make_meta(files, config, clock, damages, shard)
+    found = ShardMeta(meta.store_id, meta.segment_bytes)
+    if shard is not None and found != shard:
+        raise StoreUnusable(
+            f"the directory is of store {found.store_id} with segments of {found.segment_bytes} "
+            f"bytes, and the shard is {shard.store_id} with {shard.segment_bytes}; use an empty "
+            "directory, and this node becomes a new replica"
+        )
+    return meta
+
+
+def _load_or_make_meta(
+    files: FileSystem,
+    config: StoreConfig,
+    clock: Clock,
+    damages: Damages,
+    shard: ShardMeta | None,
+) -> StoreMeta:
     damage: StateFileError | None = None
     for path, copy in ((paths.META, paths.META_COPY), (paths.META_COPY, paths.META)):
         data = read_whole(files, path)
@@ -69,8 +101,8 @@ def load_or_make_meta(
             "the directory has a commit log but no meta file; restore it, or use another directory"
         )
     meta = StoreMeta(
-        store_id=secrets.token_hex(4),
-        segment_bytes=config.segment_bytes,
+        store_id=secrets.token_hex(4) if shard is None else shard.store_id,
+        segment_bytes=config.segment_bytes if shard is None else shard.segment_bytes,
         queue_file_units=config.queue_file_units,
         index_slots=config.index_slots,
         index_entries=config.index_entries,
@@ -106,8 +138,13 @@ def open_log(
     index: KeyIndex,
     damages: Damages,
     clock: Clock,
+    *,
+    is_replica: bool = False,
 ) -> Recovery:
     """Bring queues, index and log together, by the checkpoint if it is good.
+
+    The log of a replica may go further than what is confirmed, and be cut there: nothing is made of
+    what lies behind the checkpoint, and offsets follow from the log alone.
 
     Raises `StoreUnusable` when segments are missing that may hold what no checkpoint knows.
     """
@@ -132,12 +169,16 @@ def open_log(
             meta.unchecked_end,
             power_lost=False,
             known_offsets=known_offsets(meta, checkpoint, files),
+            dispatch_end=log.start if is_replica else None,
+            believes_records=not is_replica,
         )
         recovery = recover(files, log, queues, index, plan, progress)
     else:
-        recovery = _open_by(checkpoint, files, meta, log, queues, index, damages, progress)
+        recovery = _open_by(
+            checkpoint, files, meta, log, queues, index, damages, progress, is_replica
+        )
     _refuse_missing_end(meta, log, recovery)
-    if checkpoint is None or not checkpoint.clean:
+    if not is_replica and (checkpoint is None or not checkpoint.clean):
         _keep_known_offsets(files, queues, recovery, damages)
     _correct_minima(log, queues, checkpoint, damages)
     _tell(recovery, damages)
@@ -232,6 +273,7 @@ def _open_by(
     index: KeyIndex,
     damages: Damages,
     progress: OpeningProgress,
+    is_replica: bool,
 ) -> Recovery:
     end = checkpoint.dispatched_end
     lost = queues.load(checkpoint.queues, end)
@@ -250,12 +292,14 @@ def _open_by(
     clean = checkpoint.clean and start >= end and not _anything_at(log, end)
     if clean:
         log.sync_names()  # a segment that could not be finished may have an unsafe one
-        recovery = Recovery(end, store_time_ms=checkpoint.store_time_ms)
+        recovery = Recovery(end, end, store_time_ms=checkpoint.store_time_ms)
         recovery.damages = damages_of_newest(log, max(log.start, meta.unchecked_end), end)
         return recovery
     power_lost = _writes_were_lost(files, checkpoint)
     known = known_offsets(meta, checkpoint, files)
     plan = ScanPlan(start, indexed_end, end, meta.unchecked_end, power_lost, known)
+    if is_replica:
+        plan = replace(plan, dispatch_end=max(end, log.start), believes_records=False)
     recovery = recover(files, log, queues, index, plan, progress)
     recovery.store_time_ms = max(recovery.store_time_ms, checkpoint.store_time_ms)
     recovery.rebuilt_queues = len(lost)

@@ -9,6 +9,7 @@ they are there already. How bad bytes are judged is in `log_scan`.
 import contextlib
 import logging
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -28,7 +29,7 @@ from app.store.lifecycle.dispatcher import BlockDispatcher
 from app.store.lifecycle.opening_progress import OpeningProgress
 from app.store.log.atomic_batch import WholeBatches
 from app.store.log.commit_log import CommitLog
-from app.store.log.log_scan import WINDOW_BYTES, Damage, LogScanner, QueueName
+from app.store.log.log_scan import WINDOW_BYTES, Damage, LogScanner, QueueName, ScannedBlock
 from app.store.queues.queue_table import QueueTable
 
 _LOG: Final = logging.getLogger(__name__)
@@ -45,6 +46,8 @@ class Recovery:
 
     end: int
     """Where the log goes on."""
+    dispatched_end: int
+    """All below is in queues and index; that is the same but for a replica."""
     store_time_ms: int = 0
     scanned_bytes: int = 0
     scanned_records: int = 0
@@ -75,6 +78,11 @@ class ScanPlan:
     """Unsynced writes may be missing, in any order: the power or a sync failed."""
     known_offsets: Mapping[QueueName, range]
     """Where the first record of a queue may stand."""
+    dispatch_end: int | None = None
+    """Behind it, the end of a block, nothing is dispatched; None: all is."""
+    believes_records: bool = True
+    """Whether records say what of this log was on the medium. Those of a replica were made for the
+    medium of who led."""
 
 
 def recover(
@@ -97,16 +105,19 @@ def recover(
         synced_end=plan.synced_end,
         power_lost=plan.power_lost,
         known_offsets=plan.known_offsets,
+        believes_records=plan.believes_records,
     )
     dispatcher = BlockDispatcher(queues, index, indexed_end=plan.indexed_end)
-    recovery = Recovery(plan.start, power_lost=plan.power_lost)
+    recovery = Recovery(plan.start, plan.start, power_lost=plan.power_lost)
     steps = WholeBatches(plan.unchecked_end, scanner.damages)
     unflushed = 0
     total_bytes = log.end_of_segments - plan.start
     for block in steps.whole_or_below(plan.synced_end, scanner.blocks(plan.start)):
-        dispatcher.dispatch(block)
+        wanted = _below(block, plan.dispatch_end)
+        if wanted.starts:
+            dispatcher.dispatch(wanted)
         progress.at("recovering the log", scanner.end - plan.start, total_bytes)
-        unflushed += len(block.starts) * 20
+        unflushed += len(wanted.starts) * 20
         if unflushed > FLUSH_AT_BYTES:
             unflushed = 0
             _flush(queues, index)
@@ -121,6 +132,8 @@ def recover(
         damage = Damage(scanner.end, plan.synced_end, "the last confirmed records")
         recovery.damages.append(damage)
         recovery.end = plan.synced_end
+    end = plan.dispatch_end
+    recovery.dispatched_end = recovery.end if end is None else min(end, recovery.end)
     torn = scanner.torn or unfinished is not None
     if torn and scanner.anything_behind(recovery.end):
         recovery.cut_because = _doubt_about_tail(log, scanner.end, plan)
@@ -128,6 +141,14 @@ def recover(
         recovery.kept_in, recovery.cut_bytes = keep_and_cut(files, log, recovery.end)
         log.sync_all()
     return recovery
+
+
+def _below(block: ScannedBlock, end: int | None) -> ScannedBlock:
+    """The records of a block that begin before `end`."""
+    if end is None or block.base + block.starts[-1] < end:
+        return block
+    count = bisect_left(block.starts, end - block.base)
+    return ScannedBlock(block.data, block.starts[:count], block.sizes[:count], block.base)
 
 
 def damages_of_newest(log: CommitLog, first: int, end: int) -> list[Damage]:

@@ -15,7 +15,7 @@ from app.store.damage import Damages
 from app.store.formats.files.state_file import StoreMeta
 from app.store.fs.files import FileSystem
 from app.store.index.key_index import KeyIndex
-from app.store.lifecycle.opening import load_or_make_meta, open_log
+from app.store.lifecycle.opening import ShardMeta, load_or_make_meta, open_log
 from app.store.lifecycle.recovery import Recovery
 from app.store.lifecycle.unit_repair import UnitRepair
 from app.store.log.commit_log import CommitLog
@@ -47,10 +47,14 @@ class StoreParts:
         clock: Clock,
         call_soon: Callable[[Callable[[], object]], object],
         limits: Limits,
+        shard: ShardMeta | None = None,
     ) -> Self:
-        """Recover what is there, or make it. Blocks. Raises `StoreUnusable` or `OSError`."""
+        """Recover what is there, or make it; that of a replica as its `shard` says. Blocks.
+
+        Raises `StoreUnusable` or `OSError`.
+        """
         damages = Damages()
-        meta = load_or_make_meta(files, config, clock, damages)
+        meta = load_or_make_meta(files, config, clock, damages, shard)
         files.make_directory(paths.COMMIT_LOG)
         files.make_directory(paths.CONSUME_QUEUES)
         log = CommitLog(files, meta.segment_bytes, limits.store_files_max // 16)
@@ -60,5 +64,6 @@ class StoreParts:
         reader = QueueReader(log, meta.unchecked_end, config)
         repair = UnitRepair(reader.source, damages)
         queues.repair = repair.repair
-        recovery = open_log(files, meta, log, queues, index, damages, clock)
+        is_replica = shard is not None
+        recovery = open_log(files, meta, log, queues, index, damages, clock, is_replica=is_replica)
         return cls(files, config, clock, limits, meta, log, queues, index, reader, repair, recovery)

@@ -91,9 +91,11 @@ class LogScanner:
         synced_end: int = 0,
         power_lost: bool = False,
         known_offsets: Mapping[QueueName, range] = NO_OFFSETS,
+        believes_records: bool = True,
     ) -> None:
         """`known_offsets`: where a queue's first record may stand, for records that may lack our
-        checksum. The first record of any other queue is believed."""
+        checksum. The first record of any other queue is believed. `believes_records`: whether
+        records say what was on this medium; those of a replica may have been made elsewhere."""
         self.end = 0
         """Behind the last good record or closed segment; valid when `blocks` is exhausted."""
         self.torn = False
@@ -103,6 +105,7 @@ class LogScanner:
         self._unchecked_end = unchecked_end
         self._synced_end = synced_end
         self._power_lost = power_lost
+        self._believes_records = believes_records
         self._window = _Window()
         self._known_offsets = known_offsets
         self._queue_ends: dict[QueueName, int] = {}
@@ -144,7 +147,8 @@ class LogScanner:
     def _step_over(self, bad: tuple[int, str], good: int) -> bool:
         """Note damage `[bad, good)`; False when it is the end of the log instead."""
         start, reason = bad
-        if self._power_lost and start >= self._synced_end and not self._is_proven(start, good):
+        is_doubtful = self._power_lost and start >= self._synced_end
+        if is_doubtful and not (self._believes_records and self._is_proven(start, good)):
             return False
         self.damages.append(Damage(start, good, reason))
         return True

@@ -11,6 +11,7 @@ from app.store.fs.files import FileSystem
 from app.store.lifecycle.checkpoints import Checkpoints
 from app.store.lifecycle.dispatcher import BlockDispatcher
 from app.store.lifecycle.store_parts import StoreParts
+from app.store.log.commit_log import CommitLog
 from app.store.log.log_scan import LogScanner
 from app.store.queues.queue_table import QueueTable
 from app.store.replica.block_reader import BlockReader
@@ -62,10 +63,10 @@ def keyed(source: Opened) -> list[int | None]:
     return list(source.parts.index.candidates("orders", "k", 0, 1 << 60, wait_for_disk=True))
 
 
-def units_below(source: Opened, end: int) -> Units:
+def units_of_log(log: CommitLog, end: int) -> Units:
     """The same of the records of a log below `end`, read from the log itself."""
     found: Units = {}
-    for at, record in LogScanner(source.parts.log).records(0):
+    for at, record in LogScanner(log).records(0):
         if at < end:
             fields = decode_fields(record)
             found.setdefault((fields.topic, fields.queue_id), []).append(at)
@@ -89,7 +90,7 @@ def test_all_below_the_watermark_and_nothing_more(seed: int) -> None:
         while target.dispatch.advance(high_watermark):
             assert target.dispatch.end < high_watermark
         assert target.dispatch.end == high_watermark
-        assert units(target.parts.queues) == units_below(source, high_watermark)
+        assert units(target.parts.queues) == units_of_log(source.parts.log, high_watermark)
         assert not target.dispatch.advance(high_watermark)
     assert units(target.parts.queues) == units(source.parts.queues)
     assert target.dispatch.store_time_ms == source.parts.recovery.store_time_ms

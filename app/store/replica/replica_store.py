@@ -1,0 +1,167 @@
+"""A data directory that is opened as a replica: its log to take blocks and send them, and queues
+and index that go no further than what is confirmed.
+
+`ReplicaDirectory` is what one process holds of a directory from its start to its stop: the lock,
+the small files, the incarnation. `ReplicaStore` is one opening of it. An opening dispatches to
+where the last checkpoint ends, however far the log goes, and cuts off half a block at the log's
+end. From there `advance` goes on, and checkpoints end at what is dispatched and on the medium. So
+nothing derived is ever in a file that a cut could take back.
+
+Who begins to lead goes on with the same opened parts (`dispatch_all`, then `MessageStore.over`);
+what it dispatches beyond the high watermark is in memory alone, so who leads no more opens the
+directory anew.
+
+Blocks; one thread at a time, but for `Checkpointing.run`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+from typing_extensions import override
+
+from app.domain.clock import Clock
+from app.domain.limits import Limits
+from app.runtime.shortage_log import ShortageLog
+from app.store import paths
+from app.store.config import StoreConfig
+from app.store.fs.files import FileSystem, Lock
+from app.store.lifecycle.checkpoints import Checkpointing, Checkpoints
+from app.store.lifecycle.dispatcher import BlockDispatcher
+from app.store.lifecycle.opening import ShardMeta
+from app.store.lifecycle.store_parts import StoreParts
+from app.store.replica.block_reader import BlockReader
+from app.store.replica.block_walk import LogShape
+from app.store.replica.follower_dispatch import FollowerDispatch
+from app.store.replica.incarnation import Incarnation
+from app.store.replica.replica_files import ReplicaFiles
+from app.store.replica.replica_log import ReplicaLog
+
+
+class KeptLock(Lock):
+    """A lock that its holder keeps, whoever has done with what it guards."""
+
+    @override
+    def release(self) -> None:
+        """Nothing."""
+
+
+class ReplicaDirectory:
+    """Of one process, over all its openings of the directory."""
+
+    def __init__(self, files: FileSystem, new_number: Callable[[], int]) -> None:
+        """Takes the lock. `new_number` makes incarnations. Raises `StoreLocked` or `OSError`."""
+        self.files = files
+        self._lock = files.lock(paths.LOCK)
+        try:
+            self.replica_files = ReplicaFiles(files)
+        except BaseException:
+            self._lock.release()
+            raise
+        self.incarnation = Incarnation(files, self.replica_files, new_number)
+
+    def release(self) -> None:
+        """Let go of the lock; all openings have ended."""
+        self._lock.release()
+
+
+@dataclass(frozen=True, slots=True)
+class OpeningOptions:
+    """How a store is opened, as for `StoreParts.open`."""
+
+    config: StoreConfig
+    clock: Clock
+    call_soon: Callable[[Callable[[], object]], object]
+    """Of the event loop; called there, while the replica leads."""
+    limits: Limits
+    shard: ShardMeta
+
+
+class ReplicaStore:
+    """One opening of a directory."""
+
+    def __init__(self, directory: ReplicaDirectory, parts: StoreParts) -> None:
+        self.parts = parts
+        self.shortages = ShortageLog()
+        self.checkpoints = Checkpoints(directory.files, parts.queues, parts.index, self.shortages)
+        recovery = parts.recovery
+        shape = LogShape(parts.meta.segment_bytes, parts.meta.unchecked_end)
+        self.log = ReplicaLog(directory.files, parts.log, shape, recovery.end)
+        self.reader = BlockReader(parts.log, shape)
+        dispatcher = BlockDispatcher(parts.queues, parts.index, indexed_end=0)
+        self._dispatch = FollowerDispatch(self.reader, dispatcher, recovery.dispatched_end)
+
+    @classmethod
+    def open(cls, directory: ReplicaDirectory, options: OpeningOptions) -> Self:
+        """Judge, recover, judge again. Raises `StoreUnusable`, or `OSError`: maybe a shortage.
+
+        `directory.incarnation` is another one behind it where the directory proves nothing.
+        """
+        directory.incarnation.begin_opening()
+        parts = StoreParts.open(
+            directory.files,
+            options.config,
+            options.clock,
+            options.call_soon,
+            options.limits,
+            options.shard,
+        )
+        store = cls(directory, parts)
+        try:
+            store.checkpoints.open(store.begin_checkpoint)
+            directory.incarnation.end_opening(parts.recovery)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    @property
+    def high_watermark(self) -> int:
+        """All below is confirmed and dispatched: at first where the checkpoint ends."""
+        return self._dispatch.end
+
+    def advance(self, high_watermark: int) -> bool:
+        """Dispatch the next blocks below; whether there are more. As `FollowerDispatch.advance`."""
+        return self._dispatch.advance(min(high_watermark, self.log.written))
+
+    def dispatch_all(self) -> None:
+        """Bring all of the log to the medium and dispatch it, for who begins to lead. No checkpoint
+        may be begun here any more.
+
+        Raises `ReplicaLogFailed`, `BlocksUnreadable`, `OSError`.
+        """
+        self.log.sync(self.log.written)
+        while self._dispatch.advance(self.log.written):
+            pass
+        recovery = self.parts.recovery
+        recovery.end = recovery.dispatched_end = self.log.written
+        recovery.store_time_ms = self._store_time_ms
+
+    def begin_checkpoint(self, *, clean: bool = False) -> Checkpointing:
+        """A checkpoint of what is dispatched and on the medium. `run` it on any thread, and note
+        what it raises with `checkpoints.note`."""
+        checkpointing = self.checkpoints.begin(
+            min(self._dispatch.end, self.log.flushed),
+            store_time_ms=self._store_time_ms,
+            clean=clean,
+        )
+        checkpointing.collect()
+        return checkpointing
+
+    @property
+    def _store_time_ms(self) -> int:
+        return max(self.parts.recovery.store_time_ms, self._dispatch.store_time_ms)
+
+    def stop(self) -> None:
+        """Write the last checkpoint; all of the log is synced. Without room the next opening reads
+        more of it. Raises `OSError`."""
+        try:
+            self.begin_checkpoint(clean=True).run()
+        except OSError as error:
+            if not self.checkpoints.note(error):
+                raise
+
+    def close(self) -> None:
+        """Close the files. Idempotent."""
+        self.parts.queues.cache.close()
+        self.parts.log.close()

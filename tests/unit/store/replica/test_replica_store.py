@@ -1,0 +1,166 @@
+"""A directory opened as a replica: of its shard, dispatched to its checkpoint, and judged."""
+
+import pytest
+
+from app.domain.limits import Limits
+from app.store import StoreUnusable, paths
+from app.store.fs.files import StoreLocked
+from app.store.lifecycle.opening import ShardMeta
+from app.store.lifecycle.store_parts import StoreParts
+from app.store.replica.block_reader import BlockReader
+from app.store.replica.replica_store import OpeningOptions, ReplicaDirectory, ReplicaStore
+from tests.support.stores.clock import FakeClock
+from tests.support.stores.simulated_files import NOTHING, CrashPlan, SimulatedFiles
+from tests.support.stores.stores import SMALL
+from tests.unit.store.replica.logs import SHAPE, block_ends, fill
+from tests.unit.store.replica.test_follower_dispatch import units, units_of_log
+
+SHARD = ShardMeta("00c0ffee", SMALL.segment_bytes)
+
+
+class Opened:
+    """A directory with one opening of it."""
+
+    def __init__(self, files: SimulatedFiles, shard: ShardMeta = SHARD, number: int = 1) -> None:
+        self.files = files
+        self.directory = ReplicaDirectory(files, lambda: number)
+        options = OpeningOptions(SMALL, FakeClock(), lambda _call: None, Limits(), shard)
+        self.store = ReplicaStore.open(self.directory, options)
+
+    def take(self, leader: StoreParts, to: int) -> None:
+        reader, log = BlockReader(leader.log, SHAPE), self.store.log
+        while log.written < to:
+            log.write(log.check(reader.read(log.written, to)))
+
+    def show(self, high_watermark: int) -> None:
+        while self.store.advance(high_watermark):
+            pass
+
+    def checkpoint(self) -> None:
+        self.store.log.sync(self.store.log.written)
+        self.store.begin_checkpoint().run()
+
+    def kill(self) -> SimulatedFiles:
+        self.store.close()
+        return self.files.kill()
+
+    def stop(self) -> None:
+        self.store.log.sync(self.store.log.written)
+        self.directory.incarnation.note_stop(self.store.log.written)
+        self.store.stop()
+        self.store.close()
+        self.directory.release()
+
+
+@pytest.fixture(scope="module")
+def leader() -> StoreParts:
+    files = SimulatedFiles()
+    fill(files)
+    return StoreParts.open(files, SMALL, FakeClock(), lambda _call: None, Limits())
+
+
+def test_an_empty_directory_becomes_one_of_the_shard() -> None:
+    shard = ShardMeta("00c0ffee", 3 * SMALL.segment_bytes)
+    opened = Opened(SimulatedFiles(), shard)
+    meta = opened.store.parts.meta
+    assert (meta.store_id, meta.segment_bytes) == shard
+    assert (opened.store.log.written, opened.store.high_watermark) == (0, 0)
+    opened.stop()
+    for other in (ShardMeta("00c0ffef", shard.segment_bytes), SHARD):
+        with pytest.raises(StoreUnusable, match="the directory is of store 00c0ffee"):
+            Opened(opened.files, other)
+        opened.files.unlock()
+
+
+def test_one_process_has_it() -> None:
+    opened = Opened(SimulatedFiles())
+    with pytest.raises(StoreLocked):
+        Opened(opened.files)
+    opened.stop()
+    Opened(opened.files).stop()
+
+
+def test_nothing_is_made_of_what_is_behind_the_checkpoint(leader: StoreParts) -> None:
+    ends = block_ends(leader.log)
+    middle, last = ends[len(ends) // 2], ends[-1]
+    opened = Opened(SimulatedFiles())
+    opened.take(leader, last)
+    opened.show(middle)
+    opened.checkpoint()
+    opened.show(ends[-2])  # in memory, and gone with it
+    again = Opened(opened.kill())
+    assert again.store.log.written == last
+    assert again.store.high_watermark == middle
+    assert units(again.store.parts.queues) == units_of_log(leader.log, middle)
+    again.show(last)
+    assert units(again.store.parts.queues) == units_of_log(leader.log, last)
+    assert again.directory.incarnation.number == 1
+
+
+def test_without_a_checkpoint_nothing_is_made(leader: StoreParts) -> None:
+    opened = Opened(SimulatedFiles())
+    opened.take(leader, block_ends(leader.log)[-1])
+    opened.show(block_ends(leader.log)[-1])
+    files = opened.kill()
+    for path in (paths.CHECKPOINT, paths.CHECKPOINT_COPY):
+        files.remove(path)
+    again = Opened(files)
+    assert again.store.high_watermark == 0
+    assert units(again.store.parts.queues) == {}
+    assert again.store.log.written == block_ends(leader.log)[-1]
+
+
+def test_half_a_block_at_the_end_is_cut(leader: StoreParts) -> None:
+    ends = block_ends(leader.log)
+    opened = Opened(SimulatedFiles())
+    opened.take(leader, ends[5])
+    piece = BlockReader(leader.log, SHAPE).read(ends[5], ends[6])
+    opened.store.parts.log.write(ends[5], [bytes(piece.data)[:-3]])
+    again = Opened(opened.kill())
+    assert again.store.log.written == ends[5]
+    assert again.files.exists(paths.cut_tail(ends[5]))
+
+
+def test_a_clean_stop_is_gone_on_from(leader: StoreParts) -> None:
+    ends = block_ends(leader.log)
+    opened = Opened(SimulatedFiles())
+    opened.take(leader, ends[-1])
+    opened.show(ends[-1])
+    opened.stop()
+    again = Opened(opened.files.crash(CrashPlan(0, {}, NOTHING)), number=2)
+    assert again.store.parts.recovery.scanned_bytes == 0
+    assert again.store.high_watermark == ends[-1]
+    assert again.directory.incarnation.number == 1
+
+
+def test_behind_a_loss_of_power_it_is_another_member(leader: StoreParts) -> None:
+    ends = block_ends(leader.log)
+    opened = Opened(SimulatedFiles())
+    opened.take(leader, ends[-1])
+    opened.checkpoint()
+    again = Opened(opened.files.crash(CrashPlan(0, {}, NOTHING)), number=2)
+    assert again.directory.incarnation.number == 2
+
+
+def test_behind_a_loss_of_power_a_hole_ends_the_log(leader: StoreParts) -> None:
+    """Records say what was on the medium of who led, and a hole that they deny is one here."""
+    ends = block_ends(leader.log)
+    opened = Opened(SimulatedFiles())
+    opened.take(leader, ends[-1])
+    opened.store.log.sync(ends[-1])
+    at = ends[4]
+    opened.store.parts.log.write(at, [bytes(40)])
+    opened.store.parts.log.sync()
+    again = Opened(opened.files.crash(CrashPlan(0, {}, NOTHING)), number=2)
+    assert again.store.log.written == at
+
+
+def test_who_begins_to_lead_has_all_dispatched(leader: StoreParts) -> None:
+    ends = block_ends(leader.log)
+    opened = Opened(SimulatedFiles())
+    opened.take(leader, ends[-1])
+    opened.show(ends[3])
+    opened.store.dispatch_all()
+    assert units(opened.store.parts.queues) == units_of_log(leader.log, ends[-1])
+    assert opened.store.parts.recovery.end == opened.store.log.flushed == ends[-1]
+    assert opened.store.parts.recovery.store_time_ms == leader.recovery.store_time_ms

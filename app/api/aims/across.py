@@ -80,6 +80,11 @@ class Closed(NamedTuple):
     When a shard does not answer, the request is asked again."""
 
 
+class Ended(NamedTuple):
+    """A producer sends no more: the highest epoch that any shard knows is closed in each. When a
+    shard does not answer, the request is asked again."""
+
+
 class InTurn(NamedTuple):
     """Messages are leased from one shard at a time, and all are waited for."""
 
@@ -93,7 +98,7 @@ class Polled(NamedTuple):
     read in all of them."""
 
 
-Across = Together | InOrder | Split | InEach | Closed | InTurn | Gathered | Polled
+Across = Together | InOrder | Split | InEach | Closed | Ended | InTurn | Gathered | Polled
 
 
 class Place(NamedTuple):

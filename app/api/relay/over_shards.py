@@ -16,6 +16,7 @@ from app.api.aims.across import (
     PARTIAL,
     Closed,
     Document,
+    Ended,
     Gathered,
     InEach,
     InOrder,
@@ -41,10 +42,11 @@ from app.api.relay.calls import (
     query_bytes,
     query_without,
 )
-from app.api.relay.changes import change, close_epoch
+from app.api.relay.changes import change
 from app.api.relay.consuming.checks import ChecksOfShards
 from app.api.relay.consuming.polls import PollsOfShards
 from app.api.relay.consuming.receives import ReceivesInTurn
+from app.api.relay.epochs import close_epoch, end_producer
 from app.api.relay.fan_out import (
     PART_SECONDS,
     Outcome,
@@ -89,6 +91,8 @@ class OverShards:
             return await self._polls.answered(exchange, names)
         if isinstance(across, Closed):
             return await close_epoch(self._relay, exchange)
+        if isinstance(across, Ended):
+            return await end_producer(self._relay, exchange)
         if isinstance(across, InEach):
             return await change(self._relay, exchange, across)
         if isinstance(across, Together):

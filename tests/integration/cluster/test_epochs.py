@@ -51,6 +51,26 @@ async def test_the_messages_of_all_shards_count(nodes: list[ServedNode]) -> None
     assert answer.status_code == 400
 
 
+async def test_a_producer_that_ends_is_closed_in_all_shards(nodes: list[ServedNode]) -> None:
+    path = "/v1/producers/loader"
+    assert (await nodes[0].client.delete(path)).json()["code"] == "PRODUCER_NOT_FOUND"
+    assert await send(nodes[0], 1, 4) == STORED
+    assert await send(nodes[0], 2, 6) == STORED
+    tried = (await nodes[0].client.delete(f"{path}?dry_run=true")).json()
+    assert tried == {"producer": "loader", "sealed_epoch": 6, "dry_run": True}
+    assert await send(nodes[0], 0, 5) == STORED, "nothing was closed so far"
+    ended = await nodes[1].client.delete(path)
+    assert (ended.status_code, ended.content) == (204, b"")
+    for queue_id in range(3):
+        assert await send(nodes[2], queue_id, 6, 1) == CLOSED, "also where it had less, or nothing"
+    assert await send(nodes[0], 1, 7) == STORED, "it begins again"
+    assert (await nodes[0].client.delete(f"{path}?dry_run=maybe")).status_code == 400
+    assert (await nodes[1].client.delete(path)).status_code == 204
+    await nodes[2].stop()
+    away = await nodes[0].client.delete(path)
+    assert (away.status_code, away.json()["code"]) == (503, "SHARD_UNAVAILABLE")
+
+
 async def test_a_shard_that_is_away_is_waited_for(nodes: list[ServedNode]) -> None:
     """What one shard has closed meanwhile does not count again."""
     for queue_id in range(3):

@@ -2,11 +2,11 @@
 
 from typing import Annotated, Self
 
-from fastapi import Depends, Response
+from fastapi import Depends, Request, Response
 from pydantic import Field
 
 from app.api.aims import merges
-from app.api.aims.across import Closed, Together
+from app.api.aims.across import Closed, Ended, Together
 from app.api.aims.of_sends import A_PLAN
 from app.api.control.dependencies import WithAccess, WithServices, json_body
 from app.api.control.log_changes import WithBeginning
@@ -22,6 +22,7 @@ from app.api.control.schemas.schemas import (
     RequestModel,
 )
 from app.api.http.conditions import WithDryRun, is_dry_run
+from app.api.http.request_context import ASKED
 from app.api.operations.operation import Action, Body
 from app.broker.dedup.dedup_entries import ProducerState
 from app.broker.topic_lookup import find_topic
@@ -124,18 +125,28 @@ async def get_producer(
     status=204,
     answers={200: dry_run_answer(SealDocument)},
     problems=(429, 507),
+    across=Ended(),
 )
 async def delete_producer(
-    producer: str, services: WithServices, access: WithAccess, dry_run: WithDryRun = None
+    producer: str,
+    request: Request,
+    services: WithServices,
+    access: WithAccess,
+    dry_run: WithDryRun = None,
 ) -> Response:
     """It sends no more: its numbers are forgotten, and so are those of every `<producer>:<part>`.
 
     What it sent is stored, and its epoch stays closed: a request of it that is still on its way is
-    refused. It may begin again with a higher epoch. Repeating is harmless.
+    refused. It may begin again with a higher epoch. Repeating is harmless. In a cluster the highest
+    epoch that any shard knows is closed in all.
     """
     access.require_family(Action.PUB, Kind.PRODUCER, producer)
-    tries = is_dry_run(dry_run)
-    sealed = await services.broker.producers.forget(producer, is_dry_run=tries)
+    tries, producers = is_dry_run(dry_run), services.broker.producers
+    known = request.scope.get(ASKED)  # by a node that has asked all shards
+    if known:
+        sealed = await producers.seal(producer, int(known))
+    else:
+        sealed = await producers.forget(producer, is_dry_run=tries)
     return deleted(SealDocument(producer=producer, sealed_epoch=sealed, dry_run=tries))
 
 

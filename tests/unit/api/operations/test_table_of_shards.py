@@ -4,7 +4,17 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from app.api.aims.across import Closed, Gathered, InEach, InOrder, InTurn, Polled, Split, Together
+from app.api.aims.across import (
+    Closed,
+    Ended,
+    Gathered,
+    InEach,
+    InOrder,
+    InTurn,
+    Polled,
+    Split,
+    Together,
+)
 from app.api.control.operation_list import OPERATIONS
 from app.api.operations.operation import Operation
 
@@ -15,6 +25,7 @@ ROWS: Mapping[str, type] = {
     "Pages through all shards": InOrder,
     "Changed in all shards": InEach,
     "Closed in all shards": Closed,
+    "The highest epoch": Ended,
     "From one shard at a time": InTurn,
     "Taken from each shard": Gathered,
     "Done in all shards": Polled,

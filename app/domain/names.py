@@ -46,6 +46,8 @@ FLOORS_TOPIC: Final = "rmq_sys_floors"
 """Which generation of each topic its queues hold, and where it begins."""
 EPOCHS_TOPIC: Final = "rmq_sys_epochs"
 """In which epoch the store is led."""
+TERMS_TOPIC: Final = "rmq_sys_terms"
+"""Where the terms of a log's leaders begin; its messages say nothing that anybody reads."""
 
 RESERVED_TOPICS: Final = frozenset(
     """TBW102 SELF_TEST_TOPIC BenchmarkTest OFFSET_MOVED_EVENT TRANS_CHECK_MAX_TIME_TOPIC

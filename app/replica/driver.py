@@ -141,6 +141,11 @@ class ReplicaDriver:
         self._send_blocks(node)
         self._run()
 
+    def lacks(self, reason: str) -> None:
+        """What the owner needs to lead is not there: end as after an action that lacked it."""
+        if self._replica is not None:
+            self._pause(reason)
+
     def stop(self) -> None:
         """Bring all to the medium and say so. No event may follow. Raises `ReplicaLogFailed`.
 

@@ -1,5 +1,6 @@
 """What a replica needs of the connections, the database and the node. On the driver's thread."""
 
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from app.cluster.replication.confirmation import LogEnd
@@ -29,6 +30,40 @@ class Peers(Protocol):
 
     def close(self, node: str) -> None:
         """End the connection, at both sides; what is on its way may be lost."""
+        ...
+
+
+class Replicating(Protocol):
+    """Hears of the connections. Any thread; returns at once."""
+
+    def received(
+        self,
+        node: str,
+        message: Message,
+        blocks: Sequence[bytes | memoryview],
+        done: Callable[[], object],
+    ) -> None:
+        """A message has come; `done` is called, on another thread, when it is carried out."""
+        ...
+
+    def has_room(self, node: str) -> None:
+        """The connection takes blocks again."""
+        ...
+
+    def disconnected(self, node: str) -> None:
+        """It has ended, or another one is in its place; what was on its way may be lost."""
+        ...
+
+
+class Connections(Peers, Protocol):
+    """`Peers` that make their connections and keep them. `Peers`' methods are for any thread."""
+
+    def start(self, replica: Replicating) -> None:
+        """Make connections, and take those that others make. Event loop."""
+        ...
+
+    async def stop(self) -> None:
+        """End all connections."""
         ...
 
 

@@ -54,6 +54,7 @@ class ReplicaLink(asyncio.Protocol):
         self.session = session
         """Of two connections of a node the one with the larger number is newer."""
         self.is_open = True
+        self.is_paused = False
         self._owner = owner
         self._silence_s = silence_s
         self._loop = asyncio.get_running_loop()
@@ -93,6 +94,19 @@ class ReplicaLink(asyncio.Protocol):
             self._transport.close()
             self._loop.call_later(GOODBYE_SECONDS, self._transport.abort)
         self._end(reason)
+
+    def pause(self) -> None:
+        """Read nothing more; what was read already is still heard. Idempotent, as `resume`."""
+        if self._transport is not None and self.is_open and not self.is_paused:
+            self.is_paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        if self._transport is not None and self.is_open and self.is_paused:
+            self.is_paused = False
+            self._heard_s = self._loop.time()
+            self._transport.resume_reading()
 
     # --- the transport
 
@@ -139,6 +153,8 @@ class ReplicaLink(asyncio.Protocol):
         self._end(reason)
 
     def _watch_silence(self) -> None:
+        if self.is_paused:
+            self._heard_s = self._loop.time()  # it is we who do not listen
         left = self._heard_s + self._silence_s - self._loop.time()
         if left > 0:
             self._timer = self._loop.call_later(left, self._watch_silence)

@@ -81,6 +81,22 @@ class Leader:
             state.actions.append(Send(node, ask))
         self._try_to_end_fence()
 
+    @property
+    def in_sync(self) -> frozenset[Member]:
+        """The set as the row is known to have it."""
+        return self._in_sync.in_sync
+
+    @property
+    def followers(self) -> Followers:
+        """What is known of the other replicas; not to be changed."""
+        return self._followers
+
+    @property
+    def lacking_members(self) -> int:
+        """How many more members than those on connections a block needs: too few are in sync."""
+        on = {view.member for view in self._followers.connected()} | {self._state.me}
+        return max(self._min_in_sync - len(self.in_sync & on), 0)
+
     # --- R2, R3
 
     def promise_answer(self, message: PromiseAnswer) -> None:

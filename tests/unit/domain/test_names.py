@@ -9,6 +9,7 @@ from app.domain.names import (
     HALF_TOPIC,
     PRODUCER_TOPIC,
     PROGRESS_TOPIC,
+    TERMS_TOPIC,
     TIMER_TOPIC,
     TRACE_TOPIC,
     check_group,
@@ -44,7 +45,7 @@ def test_system_topics_are_closed_to_clients() -> None:
         EPOCHS_TOPIC,
         PRODUCER_TOPIC,
         TRACE_TOPIC,
-        EPOCHS_TOPIC,
+        TERMS_TOPIC,
     ):
         assert is_system_topic(name)
         with pytest.raises(IllegalTopic, match="reserved"):

@@ -268,3 +268,19 @@ async def test_who_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> 
         while back.is_open:
             back.send(Blocks(1, TERM, 0, MIB, (), 0, 0), [bytes(MIB)])
         assert "it takes nothing" in leader.heard.over[0][1]
+
+
+async def test_a_paused_link_reads_nothing_and_is_not_silent() -> None:
+    async with port() as leader:
+        link, _ = await leader.dial()
+        link.send(AskEnds(1))
+        await until(lambda: len(leader.heard.said) == 1)
+        back = leader.heard.links[0]
+        back.pause()
+        back.pause()
+        back._heard_s -= 2 * NEVER
+        back._watch_silence()
+        assert back.is_open, "it is this side that does not listen"
+        link.send(AskEnds(2))
+        back.resume()
+        await until(lambda: len(leader.heard.said) == 2)

@@ -2,16 +2,19 @@
 
 import pytest
 
+from app.domain.errors import StoreFailed
 from app.domain.limits import Limits
-from app.store import StoreUnusable, paths
+from app.store import MessageStore, StoreUnusable, paths
 from app.store.fs.files import StoreLocked
 from app.store.lifecycle.opening import ShardMeta
 from app.store.lifecycle.store_parts import StoreParts
 from app.store.replica.block_reader import BlockReader
-from app.store.replica.replica_store import OpeningOptions, ReplicaDirectory, ReplicaStore
+from app.store.replica.replica_store import KeptLock, OpeningOptions, ReplicaDirectory, ReplicaStore
 from tests.support.stores.clock import FakeClock
+from tests.support.stores.held_back import HoldingGate
 from tests.support.stores.simulated_files import NOTHING, CrashPlan, SimulatedFiles
 from tests.support.stores.stores import SMALL
+from tests.support.stores.turns import ManualTurns
 from tests.unit.store.replica.logs import SHAPE, block_ends, fill
 from tests.unit.store.replica.test_follower_dispatch import units, units_of_log
 
@@ -164,3 +167,31 @@ def test_who_begins_to_lead_has_all_dispatched(leader: StoreParts) -> None:
     assert units(opened.store.parts.queues) == units_of_log(leader.log, ends[-1])
     assert opened.store.parts.recovery.end == opened.store.log.flushed == ends[-1]
     assert opened.store.parts.recovery.store_time_ms == leader.recovery.store_time_ms
+
+
+def test_a_leader_that_dies_before_its_log_is_confirmed_leaves_nothing_of_it(
+    leader: StoreParts,
+) -> None:
+    ends = block_ends(leader.log)
+    opened = Opened(SimulatedFiles())
+    opened.take(leader, ends[-1])
+    opened.show(ends[7])
+    confirmed = opened.store.high_watermark
+    opened.store.dispatch_all()
+    store = MessageStore.over(
+        opened.store.parts,
+        KeptLock(),
+        ManualTurns(),
+        HoldingGate(),
+        opened.store.checkpoints,
+        confirmed,
+    )
+    status = store.status()
+    assert (status.confirmed_end, status.written_end) == (confirmed, ends[-1])
+    store.begin_checkpoint().run()
+    store.fence("it dies", lambda: StoreFailed("it dies"))
+    store.close()
+    again = Opened(opened.files.kill())
+    assert again.store.high_watermark == confirmed
+    assert again.store.log.written == ends[-1]
+    assert units(again.store.parts.queues) == units_of_log(leader.log, confirmed)

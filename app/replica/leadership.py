@@ -1,0 +1,178 @@
+"""One term in which this replica leads: the store over its directory, with a gate.
+
+Made on the replica's thread when the replica begins to take over; from then on it belongs to the
+event loop. `end` closes the store: the directory has to be opened anew behind it.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+from typing_extensions import override
+
+from app.cluster.replication.confirmation import LogEnd
+from app.cluster.replication.events import Appended, Event, LogEnds, SyncFailed
+from app.cluster.replication.terms import Term
+from app.domain.errors import CurlewError, NotLeader
+from app.domain.positions import FlushMode
+from app.store import MessageStore, ReplicaGate, StepPart
+from app.store.replica.term_block import QUEUE
+from app.store.write.gate import LogEnds as GateEnds
+from app.store.write.gate import WrittenBlock
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderHooks:
+    """What the node does while its replica leads. Event loop."""
+
+    on_serve: Callable[[Term, MessageStore], Awaitable[None]]
+    """All is confirmed and dispatched: begin the broker of the term. Cancelled when the term is
+    over before it returns."""
+    on_step_down: Callable[[str], Awaitable[None]]
+    """The term is over, and the store takes nothing any more: end the broker. When it returns
+    nobody uses the store."""
+    on_take_no_more: Callable[[], object] = lambda: None
+    """The shard is being handed over: the store refuses new work with `NOT_LEADER`."""
+    shard: str = ""
+    """Its name, in that refusal."""
+
+
+class LeaderGate(ReplicaGate):
+    """A gate that tells when the store takes no more writes, and that can be shut."""
+
+    def __init__(
+        self,
+        on_settled: Callable[[Sequence[WrittenBlock], GateEnds], object],
+        on_failed: Callable[[str], object],
+    ) -> None:
+        super().__init__(on_settled)
+        self.refusal: Callable[[], CurlewError] | None = None
+        """Of all appends; None: they are taken."""
+        self._on_failed = on_failed
+
+    @override
+    def admit(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal()
+        super().admit()
+
+    @override
+    def give_up(self, error: CurlewError) -> None:
+        super().give_up(error)
+        self._on_failed(error.detail)
+
+
+class Leadership:
+    """See the module."""
+
+    def __init__(
+        self,
+        term: Term,
+        hooks: LeaderHooks,
+        block: StepPart,
+        block_end: int,
+        give: Callable[["Leadership", Sequence[Event]], object],
+        lacks: Callable[["Leadership", str], object],
+    ) -> None:
+        """`give` and `lacks` pass on what the driver has to hear, from any thread. `block` begins
+        the term, and ends at `block_end`, which the driver has heard."""
+        self.term = term
+        self.gate = LeaderGate(self._settled, self._failed)
+        self.store: MessageStore
+        """Set before anything else is called."""
+        self._hooks = hooks
+        self._block = block
+        self._block_end = block_end
+        self._has_begun = False
+        self._is_ending = False
+        self._give = give
+        self._lacks = lacks
+        self._serving: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Append the block that begins the term: the first thing that this store appends."""
+        if self._is_ending:
+            return
+        try:
+            self.store.append_step((self._block,), FlushMode.SYNC, self._begun)
+        except CurlewError as error:
+            self._lacks(self, f"the term cannot begin: {error.detail}")
+
+    def _begun(self, error: CurlewError | None) -> None:
+        if error is not None and not self._is_ending:
+            self._lacks(self, f"the term cannot begin: {error.detail}")
+
+    def _settled(self, blocks: Sequence[WrittenBlock], ends: GateEnds) -> None:
+        if blocks and not self._has_begun:
+            self._has_begun = True
+            assert blocks[0].end == self._block_end
+            blocks = blocks[1:]
+        events: list[Event] = []
+        for wants_sync, run in groupby(blocks, key=lambda block: block.wants_sync):
+            *_, last = run  # they were written together, and are confirmed together
+            events.append(Appended(last.end, wants_sync))
+        events.append(LogEnds(ends.written, ends.flushed))
+        self._give(self, events)
+
+    def _failed(self, reason: str) -> None:
+        """The store has failed: it was not ended from here."""
+        if not self._is_ending:
+            _LOG.error("the store of the leader takes no more writes: %s", reason)
+            self._give(self, [SyncFailed()])
+
+    def confirm(self, high_watermark: int) -> None:
+        """All below is confirmed."""
+        if not self._is_ending:
+            self.gate.confirm(high_watermark)
+
+    def refuse_while(self, too_few: str | None) -> None:
+        """Refuse appends because too few replicas are in sync; None: enough are."""
+        self.gate.too_few = too_few
+
+    def serve(self) -> None:
+        """The term's block, and all before it, is confirmed: let the node begin."""
+        if self._is_ending:
+            return
+        topic = self._block.topic
+        self.store.trim(topic, QUEUE, self.store.bounds(topic, QUEUE).max_offset)
+        self._serving = asyncio.ensure_future(self._hooks.on_serve(self.term, self.store))
+        self._serving.add_done_callback(self._is_serving)
+
+    def _is_serving(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            _LOG.error("the broker of the term cannot begin", exc_info=task.exception())
+            self._lacks(self, f"the broker cannot begin: {task.exception()!r}")
+
+    def take_no_more(self) -> None:
+        """New work is for the next leader."""
+        self.gate.refusal = self._refusal
+        self._hooks.on_take_no_more()
+
+    def _refusal(self) -> CurlewError:
+        return NotLeader("what is written", self._hooks.shard)
+
+    async def end(self, reason: str) -> LogEnd:
+        """End the broker and the store; how far the log is. Who waits is told `unknown`."""
+        self.cut_off(reason)
+        if self._serving is not None:
+            self._serving.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await self._serving
+            try:
+                await self._hooks.on_step_down(reason)
+            except Exception:  # noqa: BLE001 - the store has to be closed all the same
+                _LOG.exception("the broker of the term did not end in order")
+        self.store.close()
+        status = self.store.status()
+        return LogEnd(status.written_end, status.flushed_end)
+
+    def cut_off(self, reason: str) -> None:
+        """Take no more writes, and say no more to the driver."""
+        self._is_ending = True
+        self.store.fence(reason, self._refusal)

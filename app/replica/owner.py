@@ -1,0 +1,240 @@
+"""The directory of a replica, as its driver needs it: opened to follow, led, and opened anew.
+
+On the driver's thread, which waits for the event loop where a term ends; the event loop never waits
+for this thread.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from typing_extensions import override
+
+from app.cluster.replication.confirmation import LogEnd
+from app.cluster.replication.events import Appended, Event
+from app.cluster.replication.terms import Term, TermStart
+from app.domain.limits import MIB
+from app.domain.shortages import shortage_of
+from app.replica.leadership import LeaderHooks, Leadership
+from app.replica.ports import ReplicaOwner
+from app.store import MessageStore
+from app.store.lifecycle.checkpoints import Checkpointing
+from app.store.replica.block_walk import BlocksUnreadable
+from app.store.replica.replica_log import ReplicaLogFailed
+from app.store.replica.replica_store import (
+    KeptLock,
+    OpeningOptions,
+    ReplicaDirectory,
+    ReplicaStore,
+)
+from app.store.replica.term_block import end_behind, term_block
+
+_LOG: Final = logging.getLogger(__name__)
+
+CHECKPOINT_MS: Final = 5_000
+"""Between two checkpoints of a follower that has dispatched something."""
+
+CHECKPOINT_BYTES: Final = 256 * MIB
+"""Of the log, behind which one is due at once."""
+
+
+@dataclass(slots=True)
+class AlarmState:
+    """One alarm, since it was raised for the first time."""
+
+    code: str
+    detail: str
+    since_ms: int
+    last_ms: int
+    count: int = 1
+
+
+class StoreOwner(ReplicaOwner):
+    """Over one `ReplicaDirectory`. `open` before anything else."""
+
+    def __init__(
+        self,
+        directory: ReplicaDirectory,
+        options: OpeningOptions,
+        hooks: LeaderHooks,
+        loop: asyncio.AbstractEventLoop,
+        post: Callable[[Callable[[], object]], object],
+    ) -> None:
+        """`post` has a callable called on this thread, between two events of the driver."""
+        self.give: Callable[[Event], object]
+        """Of the driver, while it carries actions out: what is given is taken in behind them."""
+        self.lacks: Callable[[str], object]
+        """Of the driver."""
+        self.alarms: dict[str, AlarmState] = {}
+        self.following: ReplicaStore
+        self.leading: Leadership | None = None
+        self.is_spoiled = False
+        """More is dispatched than is confirmed, or the store is closed: it has to be opened anew
+        before this replica follows."""
+        self._directory = directory
+        self._options = options
+        self._hooks = hooks
+        self._loop = loop
+        self._post = post
+        self._high_watermark = 0
+        self._is_to_begin = False
+        self._is_unreadable = False
+        self._pool = ThreadPoolExecutor(1, "curlew-replica-checkpoint")
+        self._writing: Future[None] | None = None
+        self._checkpoint_ms = _now_ms()
+        self._checkpoint_end = 0
+
+    def open(self) -> None:
+        """Open the directory to follow. Raises as `ReplicaStore.open`."""
+        self.following = ReplicaStore.open(self._directory, self._options)
+        self._high_watermark = self._checkpoint_end = self.following.high_watermark
+        self.is_spoiled = self._is_unreadable = False
+
+    # --- between two events
+
+    def between(self) -> None:
+        """Behind an event: what had to wait until the driver has taken all in."""
+        if self._is_to_begin and self.leading is not None:
+            self._loop.call_soon_threadsafe(self.leading.begin)
+        self._is_to_begin = False
+
+    def advance(self) -> bool:
+        """Dispatch a piece of what is confirmed; whether there is more."""
+        if self.is_spoiled or self._is_unreadable:
+            return False
+        try:
+            return self.following.advance(self._high_watermark)
+        except BlocksUnreadable as error:
+            self._is_unreadable = True
+            self.alarm("BLOCKS_UNREADABLE", str(error))
+        except OSError as error:
+            if shortage_of(error) is None:
+                self._is_unreadable = True
+            self.alarm("DISPATCH_FAILED", str(error))  # a shortage: the next turn goes on
+        return False
+
+    def tick(self) -> None:
+        """Begin a checkpoint, if one is due."""
+        store = self.following
+        if self.is_spoiled or (self._writing is not None and not self._writing.done()):
+            return
+        behind = store.high_watermark - self._checkpoint_end
+        is_late = _now_ms() - self._checkpoint_ms >= CHECKPOINT_MS
+        if behind and (is_late or behind > CHECKPOINT_BYTES):
+            self._checkpoint_ms, self._checkpoint_end = _now_ms(), store.high_watermark
+            self._writing = self._pool.submit(self._write, store.begin_checkpoint())
+
+    def _write(self, checkpointing: Checkpointing) -> None:
+        """On the pool's thread."""
+        try:
+            checkpointing.run()
+        except OSError as error:
+            detail = str(error)
+            if not self.following.checkpoints.note(error):
+                self._post(lambda: self.alarm("CHECKPOINT_FAILED", detail))
+
+    def _end_checkpoint(self) -> None:
+        if self._writing is not None:
+            self._writing.result()
+            self._writing = None
+
+    # --- the port
+
+    @override
+    def append_term_start(self, term: Term) -> None:
+        self._end_checkpoint()
+        following, self.is_spoiled = self.following, True
+        start = following.log.written
+        block = term_block(*term)
+        end = end_behind(block, start, following.parts.meta.segment_bytes)
+        leading = Leadership(term, self._hooks, block, end, self._pass_on, self._pass_lack)
+        try:
+            following.dispatch_all()
+            leading.store = MessageStore.over(
+                following.parts,
+                KeptLock(),
+                self._loop,
+                leading.gate,
+                following.checkpoints,
+                self._high_watermark,
+            )
+        except BlocksUnreadable as error:
+            raise ReplicaLogFailed(f"the own log cannot be read: {error}") from error
+        self.leading = leading
+        self._is_to_begin = True
+        self.give(Appended(end, wants_sync=True, term_start=TermStart(term, start)))
+
+    def _pass_on(self, leading: Leadership, events: Sequence[Event]) -> None:
+        def give() -> None:
+            if self.leading is leading:
+                for event in events:
+                    self.give(event)
+
+        self._post(give)
+
+    def _pass_lack(self, leading: Leadership, reason: str) -> None:
+        self._post(lambda: self.lacks(reason) if self.leading is leading else None)
+
+    @override
+    def move_watermark(self, high_watermark: int) -> None:
+        self._high_watermark = high_watermark
+        leading = self.leading
+        if leading is not None:
+            self._loop.call_soon_threadsafe(leading.confirm, high_watermark)
+
+    @override
+    def serve(self, term: Term) -> None:
+        assert self.leading is not None
+        self._loop.call_soon_threadsafe(self.leading.serve)
+
+    @override
+    def take_no_more(self) -> None:
+        if self.leading is not None:
+            self._loop.call_soon_threadsafe(self.leading.take_no_more)
+
+    @override
+    def step_down(self, reason: str) -> LogEnd:
+        log = self.following.log
+        leading, self.leading = self.leading, None
+        self._is_to_begin = False
+        if leading is None:
+            return LogEnd(log.written, log.flushed)
+        return asyncio.run_coroutine_threadsafe(leading.end(reason), self._loop).result()
+
+    @override
+    def alarm(self, code: str, detail: str) -> None:
+        now_ms, known = _now_ms(), self.alarms.get(code)
+        if known is None or known.detail != detail:
+            _LOG.warning("%s: %s", code, detail)
+        if known is None:
+            self.alarms[code] = AlarmState(code, detail, now_ms, now_ms)
+        else:
+            known.detail, known.last_ms, known.count = detail, now_ms, known.count + 1
+
+    # --- the end
+
+    def open_again(self) -> None:
+        """Behind a term: throw away what it has dispatched. Raises as `open`."""
+        self.following.close()
+        self.open()
+
+    def close(self, *, is_clean: bool) -> None:
+        """Let go of the directory; `is_clean`: the driver has stopped, write a last checkpoint."""
+        self._end_checkpoint()
+        try:
+            if is_clean and not self.is_spoiled:
+                while self.advance():
+                    pass
+                self.following.stop()
+        finally:
+            self._pool.shutdown()
+            self.following.close()
+            self._directory.release()
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

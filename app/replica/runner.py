@@ -1,0 +1,328 @@
+"""A replica at work: its driver on a thread of its own, with ticks, between connections, database
+and node.
+
+Whatever comes goes into one queue, in its order, from any thread. The event loop never waits for
+the thread. Behind a term the thread opens the directory anew and makes another driver: for the
+machine that is a restart.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from typing_extensions import override
+
+from app.cluster.replication.events import Disconnected, Event, Tick, TransferAsked
+from app.cluster.replication.messages import Message
+from app.cluster.replication.replica_state import Timing
+from app.domain.shortages import shortage_of
+from app.replica.driver import PAUSE_MS, ReplicaDriver, ReplicaParts
+from app.replica.leadership import LeaderHooks
+from app.replica.owner import StoreOwner
+from app.replica.ports import Connections, Database, Replicating
+from app.replica.replica_status import NOTHING, ReplicaAlarm, ReplicaStatus, Role, status_of
+from app.store.replica.replica_store import OpeningOptions, ReplicaDirectory
+
+_LOG: Final = logging.getLogger(__name__)
+
+ALARM_SHOWN_MS: Final = 60_000
+"""How long an alarm that is not raised again is shown."""
+
+_LEADING: Final = (Role.LEADER, Role.TAKING_OVER)
+
+
+def monotonic_ms() -> int:
+    """The clock of a replica and of `asked_ms` in the database's answers. Never goes back."""
+    return time.monotonic_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerParts:
+    """What a replica is made of."""
+
+    node: str
+    peer_nodes: tuple[str, ...]
+    """The other nodes that have a replica of the shard."""
+    timing: Timing
+    directory: ReplicaDirectory
+    options: OpeningOptions
+    connections: Connections
+    database: Database
+    """Called on the replica's thread; answers come by `ReplicaRunner.give`."""
+    hooks: LeaderHooks
+    new_grant: Callable[[], int]
+    now_ms: Callable[[], int] = monotonic_ms
+
+
+class ReplicaRunner(Replicating):
+    """`start`, then `stop`, on the event loop. What is given may come from any thread."""
+
+    def __init__(self, parts: RunnerParts) -> None:
+        """On the event loop."""
+        self._parts = parts
+        self._loop = asyncio.get_running_loop()
+        self._queue: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._owner = StoreOwner(
+            parts.directory, parts.options, parts.hooks, self._loop, self._queue.put
+        )
+        self._owner.give = self._give
+        self._owner.lacks = self._lacks
+        self._driver: ReplicaDriver | None = None
+        self._failed: str | None = None
+        self._status = NOTHING
+        self._open_again_ms = 0
+        self._too_few: str | None = None
+        self._is_stopping = self._is_killed = False
+        self._started: asyncio.Future[None] = self._loop.create_future()
+        self._thread = threading.Thread(target=self._run, name="curlew-replica", daemon=True)
+
+    # --- for the node
+
+    async def start(self) -> None:
+        """Open the directory and begin to follow. Raises `StoreUnusable`, `ReplicaFileDamaged` or
+        `OSError`."""
+        self._thread.start()
+        await self._started
+        self._parts.connections.start(self)
+
+    async def stop(self, within_s: float = 10.0) -> None:
+        """Hand over if this replica leads, within this time; bring all to the medium, and close."""
+        end_s = self._loop.time() + within_s
+        self.transfer()
+        while self._status.role in _LEADING and self._loop.time() < end_s:  # noqa: ASYNC110
+            await asyncio.sleep(self._parts.timing.tick_ms / 1_000)
+        self._queue.put(self._stop)
+        await self._join()
+
+    async def kill(self) -> None:
+        """End at once, as by a kill: nothing is handed over, synced or noted."""
+        self._is_killed = True
+        leading = self._owner.leading
+        if leading is not None:
+            leading.cut_off("the node was killed")
+        self._queue.put(self._stop)
+        await self._join()
+
+    async def _join(self) -> None:
+        while self._thread.is_alive():  # noqa: ASYNC110 - it may wait for the loop
+            await asyncio.sleep(0.005)
+        await self._parts.connections.stop()
+
+    def transfer(self) -> None:
+        """Another replica is to lead, if this one does. Any thread."""
+        self.give(TransferAsked())
+
+    def give(self, event: Event) -> None:
+        """An answer of the database. Any thread."""
+        self._queue.put(lambda: self._give(event))
+
+    def status(self) -> ReplicaStatus:
+        """As it was at the last tick. Any thread."""
+        return self._status
+
+    # --- connections
+
+    @override
+    def received(
+        self,
+        node: str,
+        message: Message,
+        blocks: Sequence[bytes | memoryview],
+        done: Callable[[], object],
+    ) -> None:
+        def receive() -> None:
+            if self._driver is not None:
+                self._driver.received(node, message, b"".join(blocks))
+            done()
+
+        self._queue.put(receive)
+
+    @override
+    def has_room(self, node: str) -> None:
+        def tell() -> None:
+            if self._driver is not None:
+                self._driver.has_room(node)
+
+        self._queue.put(tell)
+
+    @override
+    def disconnected(self, node: str) -> None:
+        self.give(Disconnected(node))
+
+    # --- the thread
+
+    def _run(self) -> None:
+        try:
+            self._owner.open()
+            self._driver = self._new_driver()
+            self._look()
+        except BaseException as error:  # noqa: BLE001 - who waits has to be told
+            self._tell_started(error)
+            self._parts.directory.release()
+            return
+        self._tell_started(None)
+        next_tick_ms = self._parts.now_ms()
+        while not self._is_stopping:
+            now_ms = self._parts.now_ms()
+            if now_ms >= next_tick_ms:
+                next_tick_ms = now_ms + self._parts.timing.tick_ms
+                self._guarded(self._tick)
+            has_more = self._owner.advance()
+            try:
+                wait_s = 0 if has_more else max(next_tick_ms - self._parts.now_ms(), 0) / 1_000
+                work = self._queue.get(timeout=wait_s) if wait_s else self._queue.get_nowait()
+            except queue.Empty:
+                continue
+            self._guarded(work)
+        self._end()
+
+    def _tell_started(self, error: BaseException | None) -> None:
+        def tell() -> None:
+            if self._started.cancelled():
+                return
+            if error is None:
+                self._started.set_result(None)
+            else:
+                self._started.set_exception(error)
+
+        self._loop.call_soon_threadsafe(tell)
+
+    def _guarded(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+            self._owner.between()
+            if self._owner.is_spoiled and self._owner.leading is None:
+                self._follow_again()
+        except Exception as error:  # noqa: BLE001 - the node lives on, and shows it
+            _LOG.exception("the replica ends")
+            self._fail(repr(error))
+
+    def _fail(self, reason: str) -> None:
+        """A fault that nobody knows how to go on from."""
+        self._owner.alarm("REPLICA_FAILED", reason)
+        self._failed, self._driver = reason, None
+        if self._owner.leading is not None and not self._is_killed:
+            self._owner.step_down(reason)
+        for node in self._parts.peer_nodes:
+            self._parts.connections.close(node)
+        self._look()
+
+    def _give(self, event: Event) -> None:
+        if self._driver is not None:
+            self._driver.give(event)
+
+    def _lacks(self, reason: str) -> None:
+        if self._driver is not None:
+            self._driver.lacks(reason)
+
+    def _tick(self) -> None:
+        if self._failed is not None or self._is_stopping:
+            return
+        self._give(Tick())
+        self._owner.tick()
+        self._look()
+
+    def _follow_again(self) -> None:
+        """A term is over, or did not come to be: begin anew with what is kept."""
+        driver, now_ms = self._driver, self._parts.now_ms()
+        if self._failed is not None or now_ms < self._open_again_ms:
+            return
+        if driver is not None:
+            if driver.replica is not None and driver.replica.leader is not None:
+                return  # its store could not be opened; it is about to hand over
+            if driver.failed is not None:
+                self._failed = driver.failed
+                return
+            is_paused = driver.replica is None
+            self._driver = None
+            for node in self._parts.peer_nodes:
+                self._parts.connections.close(node)
+            if is_paused:
+                self._open_again_ms = now_ms + PAUSE_MS
+                return
+        try:
+            self._owner.open_again()
+        except OSError as error:
+            if shortage_of(error) is None:
+                raise
+            self._owner.alarm("REPLICA_PAUSED", str(error))
+            self._open_again_ms = now_ms + PAUSE_MS
+            return
+        self._driver = self._new_driver()
+
+    def _new_driver(self) -> ReplicaDriver:
+        parts, owner = self._parts, self._owner
+        store = owner.following
+        return ReplicaDriver(
+            ReplicaParts(
+                parts.node,
+                parts.peer_nodes,
+                parts.timing,
+                store.log,
+                store.reader,
+                parts.directory.replica_files,
+                parts.directory.incarnation,
+                store.high_watermark,
+                parts.connections,
+                parts.database,
+                owner,
+                parts.now_ms,
+                parts.new_grant,
+            )
+        )
+
+    def _look(self) -> None:
+        """What `status` shows, and whether enough replicas are in sync."""
+        now_ms, driver = self._parts.now_ms(), self._driver
+        alarms = [
+            ReplicaAlarm(each.code, each.detail, now_ms - each.last_ms)
+            for each in self._owner.alarms.values()
+            if now_ms - each.last_ms < ALARM_SHOWN_MS
+        ]
+        if driver is None or driver.replica is None:
+            role = Role.PAUSED if self._failed is None else Role.FAILED
+            self._status = replace(
+                self._status, role=role, members=(), alarms=tuple(alarms), failed=self._failed
+            )
+            return
+        self._status = status_of(driver.replica, driver.high_watermark, alarms)
+        leader, leading = driver.replica.leader, self._owner.leading
+        if leader is not None and leading is not None:
+            lacking = leader.lacking_members if driver.replica.is_serving else 0
+            too_few = f"{lacking} more would have to answer" if lacking else None
+            if too_few != self._too_few:
+                self._too_few = too_few
+                self._loop.call_soon_threadsafe(leading.refuse_while, too_few)
+        else:
+            self._too_few = None
+
+    # --- the end
+
+    def _stop(self) -> None:
+        self._is_stopping = True
+
+    def _end(self) -> None:
+        owner, is_clean = self._owner, False
+        try:
+            if not self._is_killed:
+                if owner.leading is not None:
+                    owner.step_down("the node stops")
+                if owner.is_spoiled and self._failed is None:
+                    owner.open_again()
+                    self._driver = self._new_driver()
+                if self._driver is not None and self._failed is None:
+                    self._driver.stop()
+                    is_clean = True
+        except Exception:  # noqa: BLE001 - the directory has to be let go of
+            _LOG.exception(
+                "the replica did not stop in order; the next start reads more of its log"
+            )
+        try:
+            owner.close(is_clean=is_clean)
+        except OSError:
+            _LOG.exception("the replica's last checkpoint was not written")

@@ -1,0 +1,202 @@
+"""A shard on three replicas: what is confirmed is there, whoever leads, and all logs are equal."""
+
+from pathlib import Path
+
+import pytest
+
+from app.domain.errors import CurlewError, NotEnoughReplicas, NotLeader
+from app.domain.limits import Limits
+from app.domain.message import Message
+from app.domain.names import TERMS_TOPIC
+from app.domain.positions import FlushMode
+from app.replica.replica_status import Role
+from app.runtime.system_clock import SystemClock
+from app.store import MessageStore, OsFiles, paths
+from app.store.lifecycle.store_parts import StoreParts
+from app.store.replica.block_reader import BlockReader
+from app.store.replica.block_walk import LogShape
+from tests.integration.replica.shard_of_runners import (
+    NAMES,
+    SHARD,
+    append,
+    is_following,
+    shard_of,
+    until,
+)
+from tests.support.stores.stores import SMALL
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def bodies(store: MessageStore, queue_id: int = 0) -> list[bytes]:
+    """All that can be read of a queue."""
+    low, high = store.bounds("orders", queue_id)
+    found: list[bytes] = []
+    while low < high:
+        read = store.read(
+            "orders", queue_id, low, max_messages=64, max_bytes=1 << 20, wait_for_disk=True
+        )
+        assert not read.gaps
+        found += [store.decode(record).body for record in read.records]
+        low = read.next_offset
+    return found
+
+
+def _is_refused(store: MessageStore, message: Message) -> bool:
+    """Whether too few replicas are in sync."""
+    try:
+        store.append("other", 0, [message], FlushMode.ASYNC, lambda _error: None)
+    except NotEnoughReplicas:
+        return True
+    return False
+
+
+def log_of(root: Path) -> tuple[int, bytes, dict[tuple[str, int], list[tuple[int, int, int]]]]:
+    """End, bytes and units of a directory that nobody has open, made anew to the end of its log."""
+    parts = StoreParts.open(
+        OsFiles(root), SMALL, SystemClock(), lambda _call: None, Limits(), SHARD
+    )
+    reader, start, found = BlockReader(parts.log, LogShape(SMALL.segment_bytes)), 0, b""
+    while start < parts.recovery.end:
+        blocks = reader.read(start, parts.recovery.end)
+        found, start = found + bytes(blocks.data), blocks.end
+    units = {
+        (queue.topic, queue.queue_id): queue.units(0, queue.max_offset) for queue in parts.queues
+    }
+    parts.queues.cache.close()
+    parts.log.close()
+    return parts.recovery.end, found, units
+
+
+async def test_what_is_confirmed_outlives_its_leader(tmp_path: Path) -> None:
+    sent = [b"%d" % number for number in range(60)]
+    async with shard_of(tmp_path) as shard:
+        first = await shard.served()
+        assert first.name == "a"
+        await append(first, sent)
+        assert first.store is not None
+        assert bodies(first.store) == sent
+        assert first.store.bounds(TERMS_TOPIC, 0) == (1, 1)
+        await shard.kill("a")
+        shard.let_a_lease_pass()
+        second = await shard.served()
+        assert second.store is not None
+        assert bodies(second.store) == sent
+        keyed = second.store.find_by_key("orders", "17", wait_for_disk=True)
+        assert [second.store.decode(record).body for record in keyed] == [b"17"]
+        await append(second, [b"more"])
+        await shard.start("a")
+        await until(shard.are_equal)
+
+        def is_shown() -> bool:
+            members = {each.node: each for each in second.runner.status().members}
+            return members["a"].is_in_sync and members["a"].lag_bytes == 0
+
+        await until(is_shown)
+        for name in NAMES:
+            await shard.stop(name)
+    logs = [log_of(tmp_path / name) for name in NAMES]
+    end = min(log[0] for log in logs)
+    assert len({log[1][:end] for log in logs}) == 1
+
+
+async def test_a_leaders_unconfirmed_tail_is_cut_with_all_that_was_made_of_it(
+    tmp_path: Path,
+) -> None:
+    async with shard_of(tmp_path) as shard:
+        first = await shard.served()
+        await append(first, [b"kept"])
+        await until(shard.are_equal)
+        for name in ("b", "c"):
+            await shard.kill(name)
+        told: list[CurlewError | None] = []
+        assert first.store is not None
+        store = first.store
+        end = first.store.status().written_end
+        message = Message(b"refused")
+        await until(lambda: _is_refused(store, message))
+        leading = first.runner._owner.leading
+        assert leading is not None
+        leading.refuse_while(None)  # as if they had gone a moment later
+        for number in range(30):
+            body = b"lost %d" % number
+            message = Message(body * 9, keys=("lost",))
+            first.store.append("orders", 0, [message], FlushMode.SYNC, told.append)
+        await until(lambda: store.status().flushed_end > end + 30 * 100)
+        assert store.status().confirmed_end == end
+        store.begin_checkpoint().run()
+        await shard.kill("a")
+        assert not [each for each in told if each is None]
+        for name in ("b", "c"):
+            await shard.start(name)
+        shard.let_a_lease_pass()
+        second = await shard.served()
+        assert second.store is not None
+        assert bodies(second.store) == [b"kept"]
+        await append(second, [b"%d" % number for number in range(9)])
+        await shard.start("a")
+        await until(shard.are_equal)
+        assert (tmp_path / "a" / paths.cut_tail(end)).stat().st_size > 30 * 100
+        second.runner.transfer()
+        await until(lambda: shard.leader is not None and shard.leader is not second)
+        await until(shard.are_equal)
+        third = shard.leader
+        assert third is not None
+        assert third.store is not None
+        assert bodies(third.store) == [b"kept", *[b"%d" % number for number in range(9)]]
+        assert not third.store.find_by_key("orders", "lost", wait_for_disk=True)
+        for name in NAMES:
+            await shard.stop(name)
+    logs = [log_of(tmp_path / name) for name in NAMES]
+    lowest = min(logs, key=lambda log: log[0])
+    for log in logs:
+        assert log[1][: len(lowest[1])] == lowest[1]
+        for queue, units in log[2].items():
+            known = lowest[2].get(queue, [])
+            assert units[: len(known)] == known
+
+
+async def test_handing_over_in_order_loses_nothing(tmp_path: Path) -> None:
+    async with shard_of(tmp_path) as shard:
+        sent: list[bytes] = []
+        node = await shard.served()
+        for turn in range(3):
+            new = [b"%d of %d" % (number, turn) for number in range(5)]
+            await append(node, new)
+            sent += new
+            await until(shard.are_equal)
+            store = node.store
+            assert store is not None
+            node.runner.transfer()
+            after = await shard.served(node)
+            with pytest.raises(NotLeader):
+                store.append("orders", 0, [Message(b"late")], FlushMode.SYNC, lambda _error: None)
+            await until(is_following(node))
+            assert len(node.ends) == len(node.terms)
+            node = after
+            assert node.store is not None
+            assert bodies(node.store) == sent
+
+
+async def test_a_leader_that_stops_hands_over(tmp_path: Path) -> None:
+    async with shard_of(tmp_path) as shard:
+        first = await shard.served()
+        await append(first, [b"one"])
+        await until(shard.are_equal)
+        before = first.member
+        await shard.stop("a")
+        assert len(first.ends) == 1
+        assert first.ends != ["the node stops"]
+        second = await shard.served()
+        await append(second, [b"two"])
+        assert second.store is not None
+        assert bodies(second.store) == [b"one", b"two"]
+        await shard.start("a")
+        await until(shard.are_equal)
+        assert shard.nodes["a"].member == before
+        assert shard.nodes["a"].runner.status().role is Role.FOLLOWER

@@ -111,7 +111,9 @@ class Leadership:
     def _settled(self, blocks: Sequence[WrittenBlock], ends: GateEnds) -> None:
         if blocks and not self._has_begun:
             self._has_begun = True
-            assert blocks[0].end == self._block_end
+            if blocks[0].end != self._block_end:
+                self._lacks(self, f"the term's block ends at {blocks[0].end}")
+                return
             blocks = blocks[1:]
         events: list[Event] = []
         for wants_sync, run in groupby(blocks, key=lambda block: block.wants_sync):

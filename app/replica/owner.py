@@ -81,8 +81,7 @@ class StoreOwner(ReplicaOwner):
         self._loop = loop
         self._post = post
         self._high_watermark = 0
-        self._is_to_begin = False
-        self._is_unreadable = False
+        self._is_open = self._is_to_begin = self._is_unreadable = False
         self._pool = ThreadPoolExecutor(1, "curlew-replica-checkpoint")
         self._writing: Future[None] | None = None
         self._checkpoint_ms = _now_ms()
@@ -92,6 +91,7 @@ class StoreOwner(ReplicaOwner):
         """Open the directory to follow. Raises as `ReplicaStore.open`."""
         self.following = ReplicaStore.open(self._directory, self._options)
         self._high_watermark = self._checkpoint_end = self.following.high_watermark
+        self._is_open = True
         self.is_spoiled = self._is_unreadable = False
 
     # --- between two events
@@ -232,7 +232,8 @@ class StoreOwner(ReplicaOwner):
                 self.following.stop()
         finally:
             self._pool.shutdown()
-            self.following.close()
+            if self._is_open:
+                self.following.close()
             self._directory.release()
 
 

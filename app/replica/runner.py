@@ -162,8 +162,8 @@ class ReplicaRunner(Replicating):
             self._driver = self._new_driver()
             self._look()
         except BaseException as error:  # noqa: BLE001 - who waits has to be told
+            self._owner.close(is_clean=False)  # first: who hears of it may open it again
             self._tell_started(error)
-            self._parts.directory.release()
             return
         self._tell_started(None)
         next_tick_ms = self._parts.now_ms()

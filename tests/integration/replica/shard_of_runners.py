@@ -95,6 +95,8 @@ class Node:
         self.store: MessageStore | None = None
         self.terms: list[Term] = []
         self.ends: list[str] = []
+        self.failures = 0
+        """How often its broker is not to begin."""
         self._shard = shard
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
@@ -117,7 +119,7 @@ class Node:
                 others,
                 TIMING,
                 ReplicaDirectory(files, shard.new_number),
-                OpeningOptions(SMALL, SystemClock(), shard.loop.call_soon, Limits(), SHARD),
+                OpeningOptions(SMALL, SystemClock(), shard.loop.call_soon, Limits(), shard.meta),
                 self.links,
                 row,
                 LeaderHooks(self._serve, self._step_down, shard="orders"),
@@ -135,12 +137,18 @@ class Node:
         await self.runner.stop()
         await self._port.close()
 
+    async def close_port(self) -> None:
+        await self._port.close()
+
     async def kill(self) -> None:
         await self.runner.kill()
         await self._port.close()
 
     async def _serve(self, term: Term, store: MessageStore) -> None:
         self.terms.append(term)
+        if self.failures:
+            self.failures -= 1
+            raise OSError("no descriptor")
         self.store = store
 
     async def _step_down(self, reason: str) -> None:
@@ -165,6 +173,7 @@ class Shard:
         self.nodes: dict[str, Node] = {}
         self._random = Random(3)
         self._passed_ms = 0
+        self.meta = SHARD
 
     def new_number(self) -> int:
         return self._random.getrandbits(40)

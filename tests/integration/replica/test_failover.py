@@ -1,5 +1,6 @@
 """A shard on three replicas: what is confirmed is there, whoever leads, and all logs are equal."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from app.domain.names import TERMS_TOPIC
 from app.domain.positions import FlushMode
 from app.replica.replica_status import Role
 from app.runtime.system_clock import SystemClock
-from app.store import MessageStore, OsFiles, paths
+from app.store import MessageStore, OsFiles, StoreUnusable, paths
+from app.store.lifecycle.opening import ShardMeta
 from app.store.lifecycle.store_parts import StoreParts
 from app.store.replica.block_reader import BlockReader
 from app.store.replica.block_walk import LogShape
@@ -200,3 +202,43 @@ async def test_a_leader_that_stops_hands_over(tmp_path: Path) -> None:
         await until(shard.are_equal)
         assert shard.nodes["a"].member == before
         assert shard.nodes["a"].runner.status().role is Role.FOLLOWER
+
+
+async def test_a_leader_whose_store_fails_is_replaced_and_follows(tmp_path: Path) -> None:
+    async with shard_of(tmp_path) as shard:
+        first = await shard.served()
+        await append(first, [b"one"])
+        await until(shard.are_equal)
+        assert first.store is not None
+        first.store.fail("the disk is gone")
+        second = await shard.served(first)
+        await append(second, [b"two"])
+        await until(shard.are_equal)
+        assert second.store is not None
+        assert bodies(second.store) == [b"one", b"two"]
+        assert first.runner.status().role is Role.FOLLOWER
+
+
+async def test_a_broker_that_cannot_begin_lets_another_lead(tmp_path: Path) -> None:
+    async with shard_of(tmp_path) as shard:
+        first = await shard.served()
+        second = shard.nodes["b"]
+        second.failures = 1
+        await until(shard.are_equal)
+        shard.row = replace(shard.row, handed_to="b", lease_until_ms=shard.now_ms() + 60_000)
+        await until(lambda: second.failures == 0)
+        await until(lambda: bool(first.ends))
+        third = await shard.served(first)
+        await append(third, [b"one"])
+        assert any(each.code == "REPLICA_PAUSED" for each in second.runner.status().alarms)
+
+
+async def test_a_directory_of_another_shard_does_not_start(tmp_path: Path) -> None:
+    async with shard_of(tmp_path) as shard:
+        await shard.stop("c")
+        shard.meta = ShardMeta("00c0ffef", SHARD.segment_bytes)
+        with pytest.raises(StoreUnusable, match="the directory is of store 00c0ffee"):
+            await shard.start("c")
+        shard.meta = SHARD
+        await shard.nodes.pop("c").close_port()
+        await shard.start("c")

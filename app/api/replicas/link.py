@@ -7,6 +7,7 @@ copied. Event loop only.
 
 import asyncio
 import logging
+import socket
 from typing import Final, Protocol
 
 from typing_extensions import override
@@ -116,6 +117,9 @@ class ReplicaLink(asyncio.Protocol):
         if not self.is_open:  # closed before it was there
             transport.close()
             return
+        connection = transport.get_extra_info("socket")
+        if connection is not None:  # asyncio does it only where the listener names its protocol
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         high = REPLICA_UNDER_WAY_BYTES_MAX
         transport.set_write_buffer_limits(high=high, low=high // 2)
         self._watch_silence()

@@ -284,3 +284,15 @@ async def test_a_paused_link_reads_nothing_and_is_not_silent() -> None:
         link.send(AskEnds(2))
         back.resume()
         await until(lambda: len(leader.heard.said) == 2)
+
+
+async def test_small_messages_go_out_at_once() -> None:
+    """Else the second of two waits for the kernel's acknowledgement of the first, for 40 ms."""
+    async with port() as leader:
+        link, _ = await leader.dial()
+        link.send(AskEnds(1))
+        await until(lambda: len(leader.heard.said) == 1)
+        for side in (link, leader.heard.links[0]):
+            assert side._transport is not None
+            found = side._transport.get_extra_info("socket")
+            assert found.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

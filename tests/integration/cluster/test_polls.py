@@ -102,6 +102,21 @@ async def test_a_member_needs_one_node_for_its_queues_of_all_shards(
     assert {each["client_id"] for each in listed} == {"w1"}
 
 
+async def test_a_wrong_filter_is_refused_before_anything_is_done(nodes: list[ServedNode]) -> None:
+    await send(nodes[0], 0, 1, 2)
+    member = Member(nodes)
+    await member.poll()
+    wrong = {
+        **member.said,
+        "client_id": "w1",
+        "subscriptions": [{"topic": "orders", "filter": "a ||"}],
+        "commits": [{**queue, "offset": 1} for queue in QUEUES],
+    }
+    told = await nodes[1].client.post("/v1/groups/billing/members:poll", json=wrong)
+    assert (told.status_code, told.json()["code"]) == (400, "ILLEGAL_FILTER_EXPRESSION")
+    assert await committed(nodes[0]) == [0, 0, 0]
+
+
 async def test_an_answer_has_no_more_than_is_asked_for_and_shards_have_their_turns(
     nodes: list[ServedNode],
 ) -> None:

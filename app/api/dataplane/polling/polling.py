@@ -128,6 +128,7 @@ class Polling:
             return True
         if part is None or not part.takes:
             return False
+        poller.check(request)  # as for a client, before anything is done
         taken = await poller.take(group, client_id, replace(request, joins=False))
         body = self._answers.taken(taken)
         await exchange.answer_or_tell(_OK, [media.JSON_HEADER], body)

@@ -2,9 +2,12 @@
 
 import subprocess
 import sys
+from importlib.metadata import version
+from pathlib import Path
 
 import curlew_client
 import pytest
+from curlew_client.command import entry
 
 SHOW_LOADED = "import sys, curlew_client; print(*sys.modules)"
 
@@ -35,6 +38,35 @@ def test_a_command_loads_no_more_than_it_needs() -> None:
     loaded = set(shown.stdout.split())
     assert not loaded & {"asyncio", "ssl", "zstandard", "gzip", "httpx", "rich.live"}
     assert not loaded & {"curlew_client.session", "curlew_client.hooks"}
+
+
+def test_the_version_is_told_without_reading_what_is_installed() -> None:
+    code = (
+        "import sys; from curlew_client.command.entry import main; main(['--version']);"
+        "print('importlib.metadata' in sys.modules)"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout == f"curlew {version('curlew')}\nFalse\n"
+
+
+def test_a_version_that_no_folder_tells_is_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(entry, "_version_by_folder", lambda _name: None)
+    assert entry.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"curlew {version('curlew')}\n"
+
+
+def test_a_folder_tells_the_version_of_its_distribution(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("curlew_client-2.0.dist-info", "curlew-3.1.dist-info"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "none"), str(tmp_path)])
+    found = [entry._version_by_folder(name) for name in ("curlew", "curlew_client", "other")]
+    assert found == ["3.1", "2.0", None]
 
 
 @pytest.mark.parametrize("name", curlew_client.__all__)

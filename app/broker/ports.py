@@ -30,6 +30,7 @@ from app.domain.settings import (
 )
 from app.runtime.shortage_log import Lack
 from app.store import (
+    Answer,
     Appended,
     Done,
     FirstSteps,
@@ -126,6 +127,11 @@ class Store(Protocol):
         ...
 
     @property
+    def has_gate(self) -> bool:
+        """Whether what is written is confirmed later, by other replicas."""
+        ...
+
+    @property
     def first_steps(self) -> FirstSteps:
         """What must be in the log before anything else that is appended from now on."""
         ...
@@ -138,9 +144,10 @@ class Store(Protocol):
         flush: FlushMode,
         done: Done,
         generation: int = 0,
+        answer: Answer | None = None,
     ) -> Appended:
-        """Raises `TopicNotFound` when this generation of the topic was deleted. 0: of a name
-        without generations."""
+        """`answer` hears when this node has it, where there is a gate. Raises `TopicNotFound` when
+        this generation of the topic was deleted. 0: of a name without generations."""
         ...
 
     def append_frame(
@@ -152,6 +159,7 @@ class Store(Protocol):
         done: Done,
         entry: StepPart | None = None,
         generation: int = 0,
+        answer: Answer | None = None,
     ) -> Appended:
         """With an `entry` before the frame: a crash may leave it with the first records only."""
         ...
@@ -167,6 +175,7 @@ class Store(Protocol):
         done: Done,
         *,
         is_send: bool = False,
+        answer: Answer | None = None,
     ) -> list[Appended]:
         """Messages for several queues; all become readable together, also across a crash.
 

@@ -57,10 +57,10 @@ class LeaderGate(ReplicaGate):
         self._on_failed = on_failed
 
     @override
-    def admit(self) -> None:
+    def admit(self, *, is_early: bool = False) -> None:
         if self.refusal is not None:
             raise self.refusal()
-        super().admit()
+        super().admit(is_early=is_early)
 
     @override
     def give_up(self, error: CurlewError) -> None:

@@ -25,13 +25,14 @@ from app.store.read.record_views import (
 from app.store.store_status import QueueBounds, StoreStatus
 from app.store.timers.timer_log import Flushing, Page, Timer, TimerLog, TimerLogDamaged
 from app.store.write.appender import Appended, StepPart
-from app.store.write.blocks import Done
+from app.store.write.blocks import Answer, Done
 from app.store.write.first_steps import FirstSteps
 from app.store.write.gate import Gate, ReplicaGate
 from app.store.write.worker import Turns
 
 __all__ = [
     "FOREVER_MS",
+    "Answer",
     "Appended",
     "Checkpointing",
     "ColdRead",

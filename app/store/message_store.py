@@ -46,7 +46,7 @@ from app.store.timers.timer_log import TimerLog
 from app.store.topics.floor_journal import FloorJournal
 from app.store.topics.topic_floors import TopicFloors
 from app.store.write.appender import Appended, Appender, StepPart
-from app.store.write.blocks import Block, Done
+from app.store.write.blocks import Answer, Block, Done
 from app.store.write.first_steps import FirstSteps
 from app.store.write.gate import Gate
 from app.store.write.worker import Turns, Workers, WriterThread
@@ -80,6 +80,8 @@ class MessageStore:
         """What is lacking now; others of the node note theirs there too."""
         self.pins = RetentionHolds()
         """What retention must leave; background services register there."""
+        self.has_gate = gate is not None
+        """Whether what is written is confirmed later, when the gate says so."""
         self._files, self._config, self._limits = parts.files, parts.config, parts.limits
         self._mender, self._reader = parts.repair, parts.reader
         self._log = log = parts.log
@@ -88,14 +90,7 @@ class MessageStore:
         self._recovery, self._lock = parts.recovery, lock
         cache = bound_cache(log, self._config.log_cache_bytes, parts.recovery.end)
         self._writer = Writer(
-            log,
-            turns,
-            parts.recovery.end,
-            self._roll_back,
-            workers,
-            cache,
-            self.shortages,
-            gate,
+            log, turns, parts.recovery.end, self._roll_back, workers, cache, self.shortages, gate
         )
         self._checkpoints = checkpoints or Checkpoints(self._files, queues, index, self.shortages)
         self._appender = Appender(
@@ -190,14 +185,16 @@ class MessageStore:
         flush: FlushMode,
         done: Done,
         generation: int = 0,
+        answer: Answer | None = None,
     ) -> Appended:
         """Append messages to one queue, in order, as one block.
 
         `done` is called when all are confirmed (None), or with the error; never before this
-        returns. Raises `StoreFailed`, `TooManyRequests`, or `TopicNotFound` when this generation
-        of the topic was deleted, with nothing stored.
+        returns. Where there is a gate, `answer` hears before that when this node has them.
+        Raises `StoreFailed`, `TooManyRequests`, `NotEnoughReplicas`, or `TopicNotFound` when this
+        generation of the topic was deleted, with nothing stored.
         """
-        return self._appender.append(topic, queue_id, messages, flush, done, generation)
+        return self._appender.append(topic, queue_id, messages, flush, done, generation, answer)
 
     def append_frame(
         self,
@@ -208,13 +205,16 @@ class MessageStore:
         done: Done,
         entry: StepPart | None = None,
         generation: int = 0,
+        answer: Answer | None = None,
     ) -> Appended:
         """Append the records of a checked request frame; `frame` is ours from here on.
 
         Ids that the client gave in the records stay; `message_ids` has the derived ones. An `entry`
         goes before them: a crash may leave it with the first records only, never them without it.
         """
-        return self._appender.append_frame(topic, queue_id, frame, flush, done, entry, generation)
+        return self._appender.append_frame(
+            topic, queue_id, frame, flush, done, entry, generation, answer
+        )
 
     def next_offset(self, topic: str, queue_id: int) -> int:
         """What the next message of a queue gets; beyond the readable end while appends are open."""
@@ -228,12 +228,14 @@ class MessageStore:
         done: Done,
         *,
         is_send: bool = False,
+        answer: Answer | None = None,
     ) -> list[Appended]:
         """Append messages to several queues as one step: all become readable together.
 
-        `done` as for `append`. Raises also `BodyTooLarge` when the step is larger than a segment.
+        `done` and `answer` as for `append`. Raises also `BodyTooLarge` when the step is larger
+        than a segment.
         """
-        return self._appender.append_step(parts, flush, done, is_send=is_send)
+        return self._appender.append_step(parts, flush, done, is_send=is_send, answer=answer)
 
     def _roll_back(self, refused: Sequence[Block]) -> None:
         self._appender.roll_back(self._writer.watermarks.written, refused)

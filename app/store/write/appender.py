@@ -39,14 +39,14 @@ from app.store.formats.record.record import (
     encode_simple_record,
     topic_part,
 )
-from app.store.fs.files import Buffer
 from app.store.index.key_index import Keyed, KeyIndex
 from app.store.lifecycle.recovery import Recovery
 from app.store.log.commit_log import AppendCursor, Placement
 from app.store.queues.consume_queue import ConsumeQueue
 from app.store.queues.queue_table import QueueTable
 from app.store.read.frame_checksums import FrameChecksums
-from app.store.write.blocks import Block, Done, Write
+from app.store.write.block_writes import start_of, writes_of, writes_of_frame
+from app.store.write.blocks import Answer, Block, Done, Write
 from app.store.write.record_encoding import (
     SIMPLE_TOPIC_CHARS_MAX,
     Part,
@@ -196,9 +196,10 @@ class Appender:
         flush: FlushMode,
         done: Done,
         generation: int = 0,
+        answer: Answer | None = None,
     ) -> Appended:
         """Append messages to one queue, in order, as one block."""
-        self._admit()
+        self._admit(answer)
         queue = self._queues.find_or_new(topic, queue_id)
         if queue.generation != generation:
             self.bind(queue, generation)
@@ -206,13 +207,19 @@ class Appender:
         if len(messages) == 1 and len(topic) <= self._single_topic_chars_max:
             message = messages[0]
             if not (message.reconsume_times or message.flag or message.encoding):
-                appended = self._append_one(queue, message, now, flush, done)
+                appended = self._append_one(queue, message, now, flush, done, answer)
                 if appended is not None:
                     return appended
-        return self._append_many(queue, messages, now, flush, done)
+        return self._append_many(queue, messages, now, flush, done, answer)
 
     def _append_one(
-        self, queue: ConsumeQueue, message: Message, now: int, flush: FlushMode, done: Done
+        self,
+        queue: ConsumeQueue,
+        message: Message,
+        now: int,
+        flush: FlushMode,
+        done: Done,
+        answer: Answer | None,
     ) -> Appended | None:
         """One message that fits into the segment in use; None when it does not."""
         part = self._topic_parts.get(queue.topic) or self._remember_topic(queue.topic)
@@ -245,7 +252,8 @@ class Appender:
         publication = Publication(self._audience, queue, offset, unit, keyed, now, done)
         appended = Appended(offset, 1, now, (message_id or f"{self._id_start}{at:012X}",))
         sync = flush is FlushMode.SYNC
-        self._writer.submit(Block(at + size, [(at, [record])], size, sync, publication))
+        block = Block(at + size, [(at, [record])], size, sync, publication, None, answer)
+        self._writer.submit(block)
         cursor.end = at + size
         queue.next_offset = offset + 1
         if not queue.number:
@@ -259,6 +267,7 @@ class Appender:
         now: int,
         flush: FlushMode,
         done: Done,
+        answer: Answer | None,
     ) -> Appended:
         properties = [encode_properties(message) for message in messages]
         part = part_of(queue, queue.next_offset, messages, properties)
@@ -268,7 +277,7 @@ class Appender:
         publication, appended = self._publication(part, positions, now, done)
         placed = _Placed(part, positions, publication)
         records = self._fill((placed,), now, self._writer.watermarks.flushed)
-        self._submit(placement, _writes(placement, records), flush, publication)
+        self._submit(placement, writes_of(placement, records), flush, publication, answer)
         self._move(queue, part.first + len(messages))
         return appended
 
@@ -279,6 +288,7 @@ class Appender:
         done: Done,
         *,
         is_send: bool = False,
+        answer: Answer | None = None,
     ) -> list[Appended]:
         """Append the parts as one block that a crash leaves whole or not at all.
 
@@ -287,7 +297,7 @@ class Appender:
         Every record but a lone one says how many of the step follow it; all lie in one segment.
         """
         is_own = not is_send and any(is_system_topic(part.topic) for part in parts)
-        self._admit(is_own=is_own)
+        self._admit(answer, is_own=is_own)
         made: dict[tuple[str, int], ConsumeQueue] = {}
         for part in parts:
             if part.generation:
@@ -298,7 +308,8 @@ class Appender:
             is_simple = not (message.reconsume_times or message.flag)
             if is_simple and len(topic) <= self._single_topic_chars_max:
                 queue = self._queues.find_or_new(topic, queue_id)
-                appended = self._append_one(queue, message, self._stamp(), flush, done)
+                now = self._stamp()
+                appended = self._append_one(queue, message, now, flush, done, answer)
                 if appended is not None:
                     return [appended]
         encoded = self._parts_of_step(parts, made)
@@ -306,7 +317,7 @@ class Appender:
         self._refuse_too_large(total)
         now = self._stamp()
         placement = self._cursor.place_together([size for part in encoded for size in part.sizes])
-        return self._submit_step(encoded, placement, now, flush, done)
+        return self._submit_step(encoded, placement, now, flush, done, answer)
 
     def _parts_of_step(
         self, parts: Sequence[StepPart], made: Mapping[tuple[str, int], ConsumeQueue]
@@ -345,7 +356,13 @@ class Appender:
             self.bind(queue, part.generation)
 
     def _submit_step(
-        self, parts: list[Part], placement: Placement, now: int, flush: FlushMode, done: Done
+        self,
+        parts: list[Part],
+        placement: Placement,
+        now: int,
+        flush: FlushMode,
+        done: Done,
+        answer: Answer | None,
     ) -> list[Appended]:
         placed: list[_Placed] = []
         results: list[Appended] = []
@@ -360,9 +377,10 @@ class Appender:
         step = StepPublication([each.publication for each in placed], done)
         fill = partial(self._fill, placed, now, self._writer.watermarks.flushed)
         if first <= ENCODED_HERE_MAX:
-            self._submit(placement, _writes(placement, fill()), flush, step)
+            self._submit(placement, writes_of(placement, fill()), flush, step, answer)
         else:
-            self._submit_late(placement, fill, sum(map(_bytes_of, parts)), flush, step)
+            size = sum(map(_bytes_of, parts))
+            self._submit_late(placement, fill, size, flush, step, answer)
         for each in parts:
             self._move(each.queue, each.first + len(each.messages))
         return results
@@ -395,13 +413,14 @@ class Appender:
         done: Done,
         entry: StepPart | None = None,
         generation: int = 0,
+        answer: Answer | None = None,
     ) -> Appended:
         """Append the records of a checked request frame; `frame` is ours from here on.
 
         An `entry` goes before them in the same block. A crash may leave the entry and only the
         first records of the frame, never a record without the entry.
         """
-        self._admit()
+        self._admit(answer)
         self._refuse_too_large(int(frame.sizes.max()))
         queue = self._queues.find_or_new(topic, queue_id)
         if queue.generation != generation:
@@ -441,7 +460,8 @@ class Appender:
             publication = StepPublication([entry_publication, frame_publication], done)
         ids = DerivedIds(self._store_id, now, positions)
         appended = Appended(first, frame.count, now, ids)
-        self._submit(placement, _frame_writes(placement, records, frame), flush, publication)
+        writes = writes_of_frame(placement, records, frame)
+        self._submit(placement, writes, flush, publication, answer)
         if before is not None:
             self._move(before.queue, before.first + len(before.messages))
         self._move(queue, first + frame.count)
@@ -450,17 +470,22 @@ class Appender:
         return appended
 
     def _submit(
-        self, placement: Placement, writes: list[Write], flush: FlushMode, publication: Done
+        self,
+        placement: Placement,
+        writes: list[Write],
+        flush: FlushMode,
+        publication: Done,
+        answer: Answer | None,
     ) -> None:
         """Hand a block over and move the end of the log behind it; the caller moves the queues."""
-        writes.sort(key=_start_of)
+        writes.sort(key=start_of)
         size = end = 0
         for start, buffers in writes:
             written = sum(map(len, buffers))
             size, end = size + written, start + written
         assert end == placement.end
-        block = Block(placement.end, writes, size, flush is FlushMode.SYNC, publication)
-        self._writer.submit(block)
+        sync = flush is FlushMode.SYNC
+        self._writer.submit(Block(placement.end, writes, size, sync, publication, None, answer))
         self._cursor.end = placement.end
 
     def _submit_late(
@@ -470,17 +495,18 @@ class Appender:
         size: int,
         flush: FlushMode,
         publication: Done,
+        answer: Answer | None,
     ) -> None:
         """The same for a block of so many bytes of records that the worker encodes."""
 
         def encode() -> list[Write]:
-            writes = _writes(placement, fill())
-            writes.sort(key=_start_of)
+            writes = writes_of(placement, fill())
+            writes.sort(key=start_of)
             return writes
 
         size += sum([len(record) for _, record in placement.closing])
         sync = flush is FlushMode.SYNC
-        self._writer.submit(Block(placement.end, [], size, sync, publication, encode))
+        self._writer.submit(Block(placement.end, [], size, sync, publication, encode, answer))
         self._cursor.end = placement.end
 
     def _move(self, queue: ConsumeQueue, next_offset: int) -> None:
@@ -489,7 +515,7 @@ class Appender:
         if not queue.number:
             self._queues.enter(queue)
 
-    def _admit(self, *, is_own: bool = False) -> None:
+    def _admit(self, answer: Answer | None, *, is_own: bool = False) -> None:
         if self._writer.failed is not None:
             self._writer.refuse_if_failed()
         if self.refusal is not None and (not is_own or self._held is not None):
@@ -500,7 +526,7 @@ class Appender:
                 retry_after_s=5,
             )
         if self._gate is not None:
-            self._gate.admit()
+            self._gate.admit(is_early=answer is not None and answer.is_early)
         if self._writer.pending_bytes > self._pending_bytes_max:
             raise TooManyRequests(
                 "too many bytes wait to be written",
@@ -550,30 +576,3 @@ class Appender:
 
 def _bytes_of(part: Part) -> int:
     return sum(part.sizes)
-
-
-def _start_of(write: Write) -> int:
-    return write[0]
-
-
-def _writes(placement: Placement, records: Sequence[bytes]) -> list[Write]:
-    writes: list[Write] = [(at, [record]) for at, record in placement.closing]
-    return writes + [(s.start, list(records[s.first : s.end])) for s in placement.stretches]
-
-
-def _frame_writes(
-    placement: Placement, before: Sequence[bytes], frame: RequestFrame
-) -> list[Write]:
-    """The writes of a frame whose records follow those of `before`."""
-    view = frame.records
-    lead = len(before)
-    writes: list[Write] = [(at, [record]) for at, record in placement.closing]
-    for stretch in placement.stretches:
-        buffers: list[Buffer] = [*before[stretch.first : stretch.end]]
-        first, end = max(stretch.first - lead, 0), stretch.end - lead
-        if end > first:
-            behind = int(frame.positions[end]) if end < frame.count else len(view)
-            buffers.append(view[int(frame.positions[first]) : behind])
-        if buffers:
-            writes.append((stretch.start, buffers))
-    return writes

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
@@ -10,6 +11,28 @@ from app.store.fs.files import Buffer
 
 Done = Callable[[CurlewError | None], None]
 """Called on the event loop: None when the block is confirmed, else why it failed."""
+
+
+class Answer(Protocol):
+    """Whoever answers the sender of a block, where a gate confirms it later than it is written.
+
+    What the broker makes of a block hangs on its `done`. This is about the answer alone.
+    """
+
+    @property
+    def is_early(self) -> bool:
+        """Whether the sender is answered when this node has the block. Such a block is taken while
+        too few replicas are in sync."""
+        ...
+
+    def here(self) -> None:
+        """This node has the block, as safe as it asks; the gate has not confirmed it yet.
+
+        Called on the event loop, at most once, before `done`, and never for a block that is
+        confirmed in the turn in which it is written.
+        """
+        ...
+
 
 Write = tuple[int, list[Buffer]]
 """A physical offset, and buffers that go there one behind the other, within one segment.
@@ -32,6 +55,7 @@ class Block(msgspec.Struct, eq=False):
     done: Done
     encode: Callable[[], list[Write]] | None = None
     """Gives the writes of a block that has none yet; for the worker, since it takes long."""
+    answer: Answer | None = None
 
 
 @dataclass(slots=True)

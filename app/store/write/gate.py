@@ -14,6 +14,9 @@ retention and checkpoints end at the watermark `confirmed`. A block ends in one 
 A time-out is neither: it ends somebody's wait and not the block, which may be confirmed later. Nor
 is a write that is refused for want of room: what is written already waits on.
 
+A sender may be answered before that: a block's `answer` hears when this node has the block. Nothing
+else hangs on it, and a block that is answered and then given up is told to its `done` as any other.
+
 Event loop only.
 """
 
@@ -26,7 +29,7 @@ from typing_extensions import override
 
 from app.domain.errors import CurlewError, NotEnoughReplicas
 from app.domain.limits import UNCONFIRMED_BYTES_MAX
-from app.store.write.blocks import Block, Done, Watermarks
+from app.store.write.blocks import Answer, Block, Done, Watermarks
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -34,8 +37,9 @@ _LOG: Final = logging.getLogger(__name__)
 class Gate(Protocol):
     """Decides when blocks that are written are confirmed, in the order of the log."""
 
-    def admit(self) -> None:
-        """Before an append, of which nothing is done yet. Raises `NotEnoughReplicas`."""
+    def admit(self, *, is_early: bool = False) -> None:
+        """Before an append, of which nothing is done yet. Raises `NotEnoughReplicas`; of one whose
+        sender is answered early only when too much waits already."""
         ...
 
     def settled(self, blocks: Sequence[Block], marks: Watermarks) -> None:
@@ -78,16 +82,19 @@ class ReplicaGate(Gate):
         self.unconfirmed_bytes = 0
         """Of the blocks that wait."""
         self.too_few: str | None = None
-        """Why nothing is taken: too few replicas are in sync. None: enough are."""
+        """Why nothing is taken but what is answered early: too few replicas are in sync. None:
+        enough are."""
         self._on_settled = on_settled
         self._waiting: deque[_Waiting] = deque()
         self._marks: Watermarks | None = None
         self._high_watermark = 0
+        self._ended = 0
+        """The end of the last block that was confirmed or given up."""
         self._is_telling = False
 
     @override
-    def admit(self) -> None:
-        if self.too_few is not None:
+    def admit(self, *, is_early: bool = False) -> None:
+        if self.too_few is not None and not is_early:
             raise _refused(self.too_few)
         if self.unconfirmed_bytes > UNCONFIRMED_BYTES_MAX:
             raise _refused(f"{self.unconfirmed_bytes} bytes wait for other replicas")
@@ -100,6 +107,9 @@ class ReplicaGate(Gate):
             self.unconfirmed_bytes += block.size
         written = [WrittenBlock(block.end, block.sync) for block in blocks]
         self._on_settled(written, LogEnds(marks.written, marks.flushed))
+        for block in blocks:
+            if block.answer is not None and block.end > self._ended:
+                _tell_here(block.answer)
 
     def confirm(self, high_watermark: int) -> None:
         """All below is confirmed: tell and show it. It never goes back, and what this node has not
@@ -113,7 +123,7 @@ class ReplicaGate(Gate):
             while waiting and waiting[0].end <= self._high_watermark:
                 block = waiting.popleft()
                 self.unconfirmed_bytes -= block.size
-                marks.confirmed = block.end
+                marks.confirmed = self._ended = block.end
                 _tell(block.done, None)
         finally:
             self._is_telling = False
@@ -123,6 +133,7 @@ class ReplicaGate(Gate):
         while self._waiting:
             block = self._waiting.popleft()
             self.unconfirmed_bytes -= block.size
+            self._ended = block.end
             _tell(block.done, error)
 
 
@@ -132,6 +143,14 @@ def _tell(done: Done, error: CurlewError | None) -> None:
         done(error)
     except Exception:  # noqa: BLE001
         _LOG.exception("telling what became of an append failed; the others are told")
+
+
+def _tell_here(answer: Answer) -> None:
+    """As `_tell`."""
+    try:
+        answer.here()
+    except Exception:  # noqa: BLE001
+        _LOG.exception("telling that this node has an append failed; the others are told")
 
 
 def _refused(why: str) -> NotEnoughReplicas:

@@ -16,6 +16,7 @@ from app.domain.names import EPOCHS_TOPIC, is_system_topic
 from app.domain.positions import FlushMode
 from app.runtime.shortage_log import Lack
 from app.store import (
+    Answer,
     Appended,
     ColdRead,
     Done,
@@ -75,6 +76,7 @@ class MemoryStore:
     def __init__(self, clock: Clock) -> None:
         self.on_arrival: Callable[[str, int], object] = lambda _topic, _queue_id: None
         self.store_id = b"\x00\x00\x00\x01"
+        self.has_gate = False
         self.clock = clock
         self.files = SimulatedFiles()
         self.pins = RetentionHolds()
@@ -118,6 +120,7 @@ class MemoryStore:
         flush: FlushMode,
         done: Done,
         generation: int = 0,
+        answer: Answer | None = None,
     ) -> Appended:
         if self.refusal is not None:
             raise self.refusal
@@ -172,6 +175,7 @@ class MemoryStore:
         done: Done,
         entry: StepPart | None = None,
         generation: int = 0,
+        answer: Answer | None = None,
     ) -> Appended:
         messages = [Message(b"framed")] * frame.count
         if entry is None:
@@ -190,6 +194,7 @@ class MemoryStore:
         done: Done,
         *,
         is_send: bool = False,
+        answer: Answer | None = None,
     ) -> list[Appended]:
         is_own = not is_send and any(is_system_topic(part.topic) for part in parts)
         errors: list[CurlewError | None] = []

@@ -8,7 +8,17 @@ from app.domain.errors import CurlewError
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode
-from app.store import Appended, FileSystem, Gate, MessageStore, StepPart, StoreConfig, paths
+from app.store import (
+    Answer,
+    Appended,
+    Done,
+    FileSystem,
+    Gate,
+    MessageStore,
+    StepPart,
+    StoreConfig,
+    paths,
+)
 from app.store.formats.frame.batch_frame import parse_request
 from app.store.write.worker import WriterThread
 from tests.support.clients.frames import request_frame
@@ -60,13 +70,20 @@ class OpenStore:
         return self.store.append(topic, queue_id, messages, flush, self.outcomes.append)
 
     def append_frame(
-        self, messages: Sequence[Message], *, queue_id: int = 0, entry: StepPart | None = None
+        self,
+        messages: Sequence[Message],
+        *,
+        queue_id: int = 0,
+        entry: StepPart | None = None,
+        done: Done | None = None,
+        answer: Answer | None = None,
     ) -> Appended:
         """The same for a frame, as it comes over HTTP."""
         data = request_frame(messages, "orders")
         frame = parse_request(data, topic="orders", limits=Limits())
+        done = done or self.outcomes.append
         return self.store.append_frame(
-            "orders", queue_id, frame, FlushMode.SYNC, self.outcomes.append, entry
+            "orders", queue_id, frame, FlushMode.SYNC, done, entry, answer=answer
         )
 
     def settle(self, outcomes: int | None = None) -> None:

@@ -76,8 +76,8 @@ PLACES = [
                 "FramePublication",
                 "Block",
                 "Appended",
-                "_writes",
-                "_frame_writes",
+                "writes_of",
+                "writes_of_frame",
                 "DerivedIds",
             ),
         )

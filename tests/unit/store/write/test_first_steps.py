@@ -92,7 +92,7 @@ def test_without_the_question_before_each_append_a_message_is_first(
     opened.store.first_steps.append(FIRST[0])
     opened.turns.run()
     set_room(opened, has_room=True)
-    monkeypatch.setattr(Appender, "_admit", lambda _appender, **_more: None)
+    monkeypatch.setattr(Appender, "_admit", lambda *_, **_more: None)
     assert send(opened, "append") is None
     assert places(opened, ENTRIES) == []
 

@@ -401,8 +401,8 @@ class Groups:
         self.consumer_journal.bind(group, topic)
 
     async def begin_again(self, group: str, rows: Sequence[CommittedOffset]) -> None:
-        """Set offsets in the log, drop what is leased there, go on. Nothing is changed when the log
-        does not take it."""
+        """Set offsets in the log, drop what is leased there, go on. No offset is changed when the
+        log does not take it; handles are void all the same, and what they held comes again."""
         places = [(row.topic, row.queue_id, int(row.offset)) for row in rows]
         written = self.consumer_journal.move(Placed(group, places), FlushMode.SYNC, self._reset)
         for row in rows:

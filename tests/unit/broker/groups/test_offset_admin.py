@@ -10,6 +10,7 @@ from app.broker.results import QueuePosition
 from app.domain.consumers.membership import Profile, QueueName, TopicSubscription
 from app.domain.errors import (
     BroadcastGroup,
+    DiskFull,
     GroupNotFound,
     MetadataUnavailable,
     QueueNotFound,
@@ -135,6 +136,20 @@ class TestReset:
         world.metadata.is_down = False
         assert world.committed() == {0: 2, 1: 1}
         assert await world.ack(*held) == [None] * 3
+
+    async def test_a_log_that_is_full_moves_no_offset(self, world: World) -> None:
+        """Nor does it after a restart. Handles are void, so what was leased comes again."""
+        held = await world.receive()
+        world.store.failure = DiskFull("full", outcome="not_stored")
+        with pytest.raises(DiskFull):
+            await reset(world, "earliest")
+        world.store.failure = None
+        assert world.committed() == {0: 2, 1: 1}
+        assert set(await world.ack(*held)) == {ReceiptHandleExpired}
+        assert sorted(bodies(await world.receive())) == [b"2", b"3", b"y"]
+        await world.restart()
+        assert world.committed() == {0: 2, 1: 1}
+        assert sorted(bodies(await world.receive())) == [b"2", b"3", b"y"]
 
     async def test_what_is_not_there(self, world: World) -> None:
         with pytest.raises(TopicNotFound):

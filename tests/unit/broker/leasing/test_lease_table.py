@@ -319,6 +319,19 @@ def test_expiry_entries_do_not_pile_up() -> None:
     assert not table._acked
 
 
+def test_acks_that_are_refused_twice_are_held_again_also_behind_a_sweep() -> None:
+    """A sweep leaves entries in another form; what is restored ends beside them."""
+    table, until_s = LeaseTable(InFlight()), 100.0
+    table.grant(range(2), 1, until_s)
+    for _ in range(3):
+        for offset, lease in table.ack_all({0: 1, 1: 2}, 0.0).items():
+            table.restore(offset, lease)
+        table._sweep_expiries()
+    assert [table.get(offset, offset + 1, 0.0) is not None for offset in range(2)] == [True, True]
+    table.expire(until_s)
+    assert [offset for offset, _ in table.take_failing(2)] == [0, 1]
+
+
 def held(table: LeaseTable, offset: int, lease_id: int, until_s: float) -> None:
     """Lease one message for the first time."""
     table.grant((offset,), lease_id, until_s)

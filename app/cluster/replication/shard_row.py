@@ -1,7 +1,8 @@
 """The row of a shard in SQL, and the changes of it: each a comparison and an assignment. Pure.
 
-The repository runs each change as one UPDATE with the conditions of `apply` in its WHERE; the tests
-hold the two to the same answers. Times are those of the database's clock, epoch milliseconds.
+`app.cluster.metadata.nodes.shard_rows` judges each change by `apply` on the row that it has read,
+and writes it where the row is still that one. Times are those of the database's clock, epoch
+milliseconds.
 """
 
 from dataclasses import dataclass, replace

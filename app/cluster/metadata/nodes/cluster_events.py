@@ -24,6 +24,12 @@ Kind = Literal[
     "shard_left",
     "shard_released",
     "node_fenced",
+    "shard_elected",
+    "shard_elected_after_loss",
+    "in_sync_changed",
+    "shard_handed_over",
+    "metadata_regressed",
+    "shard_written_back",
 ]
 
 _UNIX_EPOCH_DAY: Final = 2_440_587.5

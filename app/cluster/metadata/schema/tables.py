@@ -282,6 +282,28 @@ shards = Table(
     Column("address", Text, nullable=False),
     Column("lease_until_ms", BigInteger, nullable=False, comment="0: without a lease"),
     Column("created_ms", BigInteger, nullable=False),
+    *(
+        Column(name, BigInteger, nullable=False, server_default=text(default))
+        for name, default in (
+            ("leader_incarnation", "0"),
+            ("in_sync_version", "0"),
+            ("settled_version", "0"),
+            ("min_in_sync", "1"),
+            ("target_replicas", "1"),
+        )
+    ),
+    *(
+        Column(name, Boolean, nullable=False, server_default=false())
+        for name in ("possible_loss", "is_regressed")
+    ),
+    Column(
+        "in_sync",
+        Text,
+        nullable=False,
+        server_default=text("'[]'"),
+        comment="JSON: pairs of node and incarnation, in order",
+    ),
+    Column("handed_to", NAME, nullable=True, comment="may stand at once"),
     comment="each is one log; who leads it takes what is for its queues",
 )
 

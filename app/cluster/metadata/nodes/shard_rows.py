@@ -1,0 +1,177 @@
+"""The row of a shard with replicas: reads it, and carries out what `replication.shard_row` allows.
+
+A change is judged on the row as it was read, and written by one UPDATE whose WHERE has all of that
+row: what is no longer so is judged anew. So the rule stands in one place, and no row is locked
+while a node thinks. Times are those of PostgreSQL's clock; SQLite has one node, and no replicas.
+
+Elections and changes of the set raise the metadata's version, so that routes follow, and are noted
+among the events in the same transaction. A node that freezes within it loses it after
+`FROZEN_MS`, for the version's lock is everybody's.
+"""
+
+import json
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Row, select, text, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.cluster.metadata.database.database import Database
+from app.cluster.metadata.nodes.beats import clock_ms
+from app.cluster.metadata.nodes.cluster_events import Event, Kind, note
+from app.cluster.metadata.schema.tables import shards
+from app.cluster.metadata.tables import versions
+from app.cluster.replication.shard_row import (
+    ChangeInSync,
+    Elect,
+    ElectAfterLoss,
+    HandOver,
+    Renew,
+    RowChange,
+    ShardRow,
+    TellRegressed,
+    WriteBack,
+)
+from app.cluster.replication.terms import Member, Term
+from app.domain.errors import MetadataUnavailable
+
+FROZEN_MS: Final = 2_000
+"""A transaction in which nothing is asked for so long is undone by the server."""
+
+TRIES_MAX: Final = 5
+"""Of one change, when others change the row in between."""
+
+GRANT_BYTES: Final = 8
+"""Of a replica's election. That of a lone node's start has twice as many."""
+
+_KINDS: Final[dict[type[RowChange], Kind]] = {
+    Elect: "shard_elected",
+    ElectAfterLoss: "shard_elected_after_loss",
+    ChangeInSync: "in_sync_changed",
+    HandOver: "shard_handed_over",
+    TellRegressed: "metadata_regressed",
+    WriteBack: "shard_written_back",
+}
+"""A renewal is not told of, and raises no version."""
+
+
+class SeenRow(NamedTuple):
+    """The row at one moment."""
+
+    row: ShardRow
+    now_ms: int
+    """The database's clock then."""
+
+    @property
+    def lease_left_ms(self) -> int:
+        """0 or less: the lease is over."""
+        return self.row.lease_until_ms - self.now_ms
+
+
+class ChangedRow(NamedTuple):
+    """What came of a change."""
+
+    seen: SeenRow
+    """The row behind it."""
+    is_done: bool
+
+
+class ShardRows:
+    """The row of one shard by its name. Every method raises `MetadataUnavailable`, of a change also
+    when it may have been carried out all the same."""
+
+    def __init__(self, database: Database, name: str) -> None:
+        self._database = database
+        self._name = name
+
+    async def read(self) -> SeenRow | None:
+        """None: there is no such shard."""
+        async with self._database.asking() as connection:
+            return await self._read(connection)
+
+    async def change(self, change: RowChange) -> ChangedRow | None:
+        """Carry it out, once, if the row allows it; None: there is no such shard."""
+        for _ in range(TRIES_MAX):
+            seen = await self.read()
+            if seen is None:
+                return None
+            after = change.apply(seen.row, seen.now_ms)
+            if after is None:
+                return ChangedRow(seen, is_done=False)
+            if await self._write(change, seen.row, after):
+                return ChangedRow(SeenRow(after, seen.now_ms), is_done=True)
+        raise MetadataUnavailable(
+            f"the row of the shard {self._name!r} is never the one that was read a moment before"
+        )
+
+    async def _read(self, connection: AsyncConnection) -> SeenRow | None:
+        query = select(shards, clock_ms().label("now_ms")).where(shards.c.name == self._name)
+        found = (await connection.execute(query)).one_or_none()
+        return None if found is None else SeenRow(_row_of(found), found.now_ms)
+
+    async def _write(self, change: RowChange, seen: ShardRow, after: ShardRow) -> bool:
+        """Whether the row was still what was seen."""
+        before, values = _columns_of(seen), _columns_of(after)
+        statement = update(shards).where(
+            shards.c.name == self._name,
+            *(shards.c[column].is_not_distinct_from(value) for column, value in before.items()),
+        )
+        statement = statement.values(values)
+        if isinstance(change, Renew):
+            async with self._database.asking() as connection:
+                return (await connection.execute(statement)).rowcount == 1
+        async with self._database.transaction() as connection:
+            frozen = f"SET LOCAL idle_in_transaction_session_timeout = {FROZEN_MS}"
+            await connection.execute(text(frozen))
+            version = await versions.lock(connection)
+            if (await connection.execute(statement)).rowcount != 1:
+                return False
+            await note(connection, _event_of(change, self._name, after))
+            await versions.raise_to(connection, version + 1)
+        return True
+
+
+def _event_of(change: RowChange, name: str, after: ShardRow) -> Event:
+    node = after.handed_to or ("" if after.leader is None else after.leader.node)
+    in_sync = ", ".join(member.node for member in sorted(after.in_sync))
+    return Event(_KINDS[type(change)], name, node, after.term.epoch, f"in sync: {in_sync}")
+
+
+def _row_of(found: Row[Any]) -> ShardRow:
+    leader = None if found.leader is None else Member(found.leader, found.leader_incarnation)
+    grant = 0 if found.grant_id is None else int.from_bytes(bytes(found.grant_id))
+    return ShardRow(
+        term=Term(found.epoch, grant),
+        leader=leader,
+        in_sync=frozenset(Member(*member) for member in json.loads(found.in_sync)),
+        in_sync_version=found.in_sync_version,
+        settled_version=found.settled_version,
+        lease_until_ms=found.lease_until_ms,
+        handed_to=found.handed_to,
+        min_in_sync=found.min_in_sync,
+        possible_loss=found.possible_loss,
+        is_regressed=found.is_regressed,
+    )
+
+
+def _columns_of(row: ShardRow) -> dict[str, object]:
+    leader = row.leader
+    return {
+        "epoch": row.term.epoch,
+        "grant_id": _bytes_of(row.term.grant),
+        "leader": None if leader is None else leader.node,
+        "leader_incarnation": 0 if leader is None else leader.incarnation,
+        "in_sync": json.dumps(sorted(row.in_sync)),
+        "in_sync_version": row.in_sync_version,
+        "settled_version": row.settled_version,
+        "lease_until_ms": row.lease_until_ms,
+        "handed_to": row.handed_to,
+        "min_in_sync": row.min_in_sync,
+        "possible_loss": row.possible_loss,
+        "is_regressed": row.is_regressed,
+    }
+
+
+def _bytes_of(grant: int) -> bytes | None:
+    if not grant:
+        return None
+    return grant.to_bytes(GRANT_BYTES if grant.bit_length() <= GRANT_BYTES * 8 else GRANT_BYTES * 2)

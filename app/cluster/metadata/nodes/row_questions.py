@@ -1,0 +1,109 @@
+"""Asks for the row of a shard on behalf of a replica: one question at a time, each with an answer.
+
+The replica asks on its own thread and goes on; the answer is an event that it is given later. What
+is not known in time is `DatabaseAway`, of a change also where it may have been carried out.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from app.cluster.metadata.nodes.shard_rows import ChangedRow, SeenRow
+from app.cluster.replication.events import DatabaseAway, RowChanged, RowSeen
+from app.cluster.replication.shard_row import RowChange
+from app.domain.errors import MetadataUnavailable
+
+_LOG: Final = logging.getLogger(__name__)
+
+ANSWER_SECONDS: Final = 2.0
+"""For one question. A replica's lease is 5 s."""
+
+
+class Rows(Protocol):
+    """The row in SQL: `ShardRows`."""
+
+    async def read(self) -> SeenRow | None:
+        """None: there is no such shard."""
+        ...
+
+    async def change(self, change: RowChange) -> ChangedRow | None:
+        """None: there is no such shard."""
+        ...
+
+
+class _Question(NamedTuple):
+    change: RowChange | None
+    """None: what the row is."""
+    asked_ms: int
+
+
+class RowQuestions:
+    """`read_row` and `change_row` may be called on any thread, the rest is for the event loop."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        tell: Callable[[RowSeen | RowChanged | DatabaseAway], object],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`tell` is given each answer on the event loop; `now_ms` is the replica's clock."""
+        self._rows, self._tell, self._now_ms = rows, tell, now_ms
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[_Question] = deque()
+        self._asking: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def read_row(self) -> None:
+        """`RowSeen` or `DatabaseAway` follows: one for all that are asked while one waits."""
+        self._loop.call_soon_threadsafe(self._take, _Question(None, self._now_ms()))
+
+    def change_row(self, change: RowChange) -> None:
+        """`RowChanged` or `DatabaseAway` follows."""
+        self._loop.call_soon_threadsafe(self._take, _Question(change, self._now_ms()))
+
+    async def close(self) -> None:
+        """Ask nothing more. A change that is under way may be carried out, or not."""
+        self._is_closed = True
+        self._waiting.clear()
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.wait({self._asking})
+
+    def _take(self, question: _Question) -> None:
+        if self._is_closed:
+            return
+        is_read = question.change is None
+        if is_read and any(waiting.change is None for waiting in self._waiting):
+            return
+        self._waiting.append(question)
+        if self._asking is None:
+            self._asking = self._loop.create_task(self._ask_all(), name="row of the shard")
+
+    async def _ask_all(self) -> None:
+        try:
+            while self._waiting:
+                answer = await self._answer(self._waiting.popleft())
+                self._tell(answer)
+        finally:
+            self._asking = None
+
+    async def _answer(self, question: _Question) -> RowSeen | RowChanged | DatabaseAway:
+        change, asked_ms = question
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                if change is None:
+                    seen = await self._rows.read()
+                    if seen is not None:
+                        return RowSeen(seen.row, seen.lease_left_ms, asked_ms)
+                else:
+                    changed = await self._rows.change(change)
+                    if changed is not None:
+                        return RowChanged(change, changed.seen.row, changed.is_done, asked_ms)
+            _LOG.error("the shard has no row in the metadata database")
+        except MetadataUnavailable as error:
+            _LOG.warning("the row of the shard is not known: %s", error.for_log)
+        except TimeoutError:
+            _LOG.warning("the row of the shard is not known: no answer in %g s", ANSWER_SECONDS)
+        return DatabaseAway(change)

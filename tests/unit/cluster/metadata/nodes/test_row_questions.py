@@ -1,0 +1,133 @@
+"""Questions of a replica about its shard's row: one at a time, each answered."""
+
+import asyncio
+from collections.abc import Callable
+from threading import Thread
+
+import pytest
+from typing_extensions import override
+
+from app.cluster.metadata.nodes import row_questions
+from app.cluster.metadata.nodes.row_questions import RowQuestions, Rows
+from app.cluster.metadata.nodes.shard_rows import ChangedRow, SeenRow
+from app.cluster.replication.events import DatabaseAway, RowChanged, RowSeen
+from app.cluster.replication.shard_row import Renew, RowChange, ShardRow
+from app.cluster.replication.terms import Term
+from app.domain.errors import MetadataUnavailable
+from tests.support.nodes.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+ROW = ShardRow(Term(4, 40), lease_until_ms=900)
+SEEN = SeenRow(ROW, 1_000)
+RENEW = Renew(Term(4, 40), 500)
+
+
+class SlowRows(Rows):
+    """Answers when it is let."""
+
+    def __init__(self) -> None:
+        self.asked: list[RowChange | None] = []
+        self.let = asyncio.Event()
+        self.error: MetadataUnavailable | None = None
+        self.is_there = True
+
+    @override
+    async def read(self) -> SeenRow | None:
+        await self._ask(None)
+        return SEEN if self.is_there else None
+
+    @override
+    async def change(self, change: RowChange) -> ChangedRow | None:
+        await self._ask(change)
+        return ChangedRow(SEEN, is_done=True) if self.is_there else None
+
+    async def _ask(self, change: RowChange | None) -> None:
+        self.asked.append(change)
+        await self.let.wait()
+        if self.error is not None:
+            raise self.error
+
+
+class Asking:
+    def __init__(self) -> None:
+        self.rows = SlowRows()
+        self.answers: list[object] = []
+        self.told = asyncio.Event()
+        self.questions = RowQuestions(self.rows, self._tell, lambda: 77)
+
+    def _tell(self, answer: object) -> None:
+        self.answers.append(answer)
+        self.told.set()
+
+    async def answer_to(self, ask: Callable[[], object]) -> object:
+        self.rows.let.set()
+        self.told.clear()
+        ask()
+        await self.told.wait()
+        return self.answers[-1]
+
+
+@pytest.fixture
+async def asking() -> Asking:
+    return Asking()
+
+
+async def test_the_row_and_a_change_of_it_are_told_with_when_they_were_asked(
+    asking: Asking,
+) -> None:
+    assert await asking.answer_to(asking.questions.read_row) == RowSeen(ROW, -100, 77)
+    told = await asking.answer_to(lambda: asking.questions.change_row(RENEW))
+    assert told == RowChanged(RENEW, ROW, True, 77)
+
+
+async def test_it_may_be_asked_on_another_thread(asking: Asking) -> None:
+    thread = Thread(target=asking.questions.read_row)
+    assert await asking.answer_to(thread.start) == RowSeen(ROW, -100, 77)
+    thread.join()
+
+
+async def test_one_question_is_under_way_and_the_next_read_is_one(asking: Asking) -> None:
+    questions = asking.questions
+    questions.read_row()
+    await until(lambda: bool(asking.rows.asked))
+    for _ in range(5):
+        questions.read_row()
+    questions.change_row(RENEW)
+    questions.change_row(RENEW)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert asking.rows.asked == [None], "the others wait"
+    asking.rows.let.set()
+    await until(lambda: len(asking.answers) == 4)
+    assert asking.rows.asked == [None, None, RENEW, RENEW]
+
+
+async def test_what_is_not_known_is_told_so(
+    asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions = asking.questions
+    asking.rows.error = MetadataUnavailable("away")
+    assert await asking.answer_to(questions.read_row) == DatabaseAway(None)
+    assert await asking.answer_to(lambda: questions.change_row(RENEW)) == DatabaseAway(RENEW)
+    asking.rows.error, asking.rows.is_there = None, False
+    assert await asking.answer_to(questions.read_row) == DatabaseAway(None)
+    assert await asking.answer_to(lambda: questions.change_row(RENEW)) == DatabaseAway(RENEW)
+    monkeypatch.setattr(row_questions, "ANSWER_SECONDS", 0.01)
+    asking.rows.let.clear()
+    asking.told.clear()
+    questions.change_row(RENEW)
+    await asking.told.wait()
+    assert asking.answers[-1] == DatabaseAway(RENEW), "it may have been carried out"
+
+
+async def test_behind_its_end_nothing_is_asked(asking: Asking) -> None:
+    asking.questions.read_row()
+    await until(lambda: bool(asking.rows.asked))
+    asking.questions.change_row(RENEW)
+    await asyncio.sleep(0)
+    await asking.questions.close()
+    asking.questions.read_row()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (asking.rows.asked, asking.answers) == ([None], [])

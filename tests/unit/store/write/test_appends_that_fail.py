@@ -5,9 +5,12 @@ called that often. What the store has then, in memory and after a stop, is compa
 with that of a store in which the append was never made.
 """
 
+import ast
+import inspect
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
@@ -65,29 +68,26 @@ class Place(NamedTuple):
     name: str
 
 
+def _called_in(module: ModuleType) -> list[str]:
+    """All that the module calls by a name of its own: none can be forgotten here."""
+    called = {
+        node.func.id
+        for node in ast.walk(ast.parse(inspect.getsource(module)))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    found = {name: getattr(module, name) for name in called if hasattr(module, name)}
+    return sorted(name for name, value in found.items() if not _is_error(value))
+
+
+def _is_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseException)
+
+
 PLACES = [
     *(
-        Place(appending, name)
-        for name in (
-            *("encode_properties", "encode_simple_record", "part_of", "step_mark"),
-            *("topic_part", "place", "Publication", "StepPublication"),
-            *(
-                "UNIT",
-                "FramePublication",
-                "Block",
-                "Appended",
-                "writes_of",
-                "writes_of_frame",
-                "DerivedIds",
-            ),
-        )
-    ),
-    *(
-        Place(record_encoding, name)
-        for name in (
-            *("encode_simple_record", "encode_record", "record_size", "topic_part", "java_hash"),
-            *("UNIT", "Encoded"),
-        )
+        Place(module, name)
+        for module in (appending, record_encoding)
+        for name in (*_called_in(module), "UNIT")
     ),
     Place(RequestFrame, "units"),
     Place(AppendCursor, "_place_from"),

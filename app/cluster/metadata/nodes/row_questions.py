@@ -1,7 +1,8 @@
 """Asks for the row of a shard on behalf of a replica: one question at a time, each with an answer.
 
 The replica asks on its own thread and goes on; the answer is an event that it is given later. What
-is not known in time is `DatabaseAway`, of a change also where it may have been carried out.
+is not known in time is `DatabaseAway`, of a change also where it may have been carried out. Of
+equal questions that wait one is asked: a leader repeats its own while the database is silent.
 """
 
 import asyncio
@@ -60,7 +61,7 @@ class RowQuestions:
         self._loop.call_soon_threadsafe(self._take, _Question(None, self._now_ms()))
 
     def change_row(self, change: RowChange) -> None:
-        """`RowChanged` or `DatabaseAway` follows."""
+        """`RowChanged` or `DatabaseAway` follows: of equal ones that wait, for the last."""
         self._loop.call_soon_threadsafe(self._take, _Question(change, self._now_ms()))
 
     async def close(self) -> None:
@@ -74,9 +75,10 @@ class RowQuestions:
     def _take(self, question: _Question) -> None:
         if self._is_closed:
             return
-        is_read = question.change is None
-        if is_read and any(waiting.change is None for waiting in self._waiting):
-            return
+        for place, waiting in enumerate(self._waiting):
+            if waiting.change == question.change:
+                self._waiting[place] = question  # it is asked behind both, so the later time holds
+                return
         self._waiting.append(question)
         if self._asking is None:
             self._asking = self._loop.create_task(self._ask_all(), name="row of the shard")

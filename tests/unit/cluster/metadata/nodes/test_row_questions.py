@@ -54,7 +54,8 @@ class Asking:
         self.rows = SlowRows()
         self.answers: list[object] = []
         self.told = asyncio.Event()
-        self.questions = RowQuestions(self.rows, self._tell, lambda: 77)
+        self.now_ms = 77
+        self.questions = RowQuestions(self.rows, self._tell, lambda: self.now_ms)
 
     def _tell(self, answer: object) -> None:
         self.answers.append(answer)
@@ -87,20 +88,41 @@ async def test_it_may_be_asked_on_another_thread(asking: Asking) -> None:
     thread.join()
 
 
-async def test_one_question_is_under_way_and_the_next_read_is_one(asking: Asking) -> None:
+async def test_one_question_is_under_way_and_of_equal_ones_that_wait_one(asking: Asking) -> None:
     questions = asking.questions
+    other = Renew(Term(5, 50), 500)
     questions.read_row()
     await until(lambda: bool(asking.rows.asked))
-    for _ in range(5):
+    for _ in range(600):
         questions.read_row()
-    questions.change_row(RENEW)
-    questions.change_row(RENEW)
+        questions.change_row(RENEW)
+        questions.change_row(other)
     for _ in range(5):
         await asyncio.sleep(0)
     assert asking.rows.asked == [None], "the others wait"
     asking.rows.let.set()
     await until(lambda: len(asking.answers) == 4)
-    assert asking.rows.asked == [None, None, RENEW, RENEW]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert asking.rows.asked == [None, None, RENEW, other], "in the order they were first asked"
+
+
+async def test_one_that_waits_counts_from_when_it_was_last_asked(asking: Asking) -> None:
+    """A candidate takes no row that was asked for before it stood."""
+    questions = asking.questions
+    questions.change_row(Renew(Term(5, 50), 500))
+    await until(lambda: bool(asking.rows.asked))
+    last = Renew(Term(4, 40), 500)
+    for asking.now_ms, renew in ((100, RENEW), (900, last)):
+        questions.read_row()
+        questions.change_row(renew)
+    asking.rows.let.set()
+    await until(lambda: len(asking.answers) == 3)
+    assert asking.answers[1] == RowSeen(ROW, -100, 900)
+    answer = asking.answers[2]
+    assert isinstance(answer, RowChanged)
+    assert answer.asked_ms == 900
+    assert answer.change is last, "the machine knows its changes by identity"
 
 
 async def test_what_is_not_known_is_told_so(

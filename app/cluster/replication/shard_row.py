@@ -82,7 +82,10 @@ class ElectAfterLoss:
     lease_ms: int
 
     def apply(self, row: ShardRow, now_ms: int) -> ShardRow | None:
-        """Granted when the lease is over and the set is the one that was seen."""
+        """Granted when the lease is over and the set is the one that was seen. Nobody is known to
+        have what a shard that was led without a set has."""
+        if not row.in_sync and row.term != NO_TERM:
+            return None
         is_same = row.term == self.seen and row.in_sync_version == self.seen_version
         if not is_same or now_ms < row.lease_until_ms or row.is_regressed:
             return None

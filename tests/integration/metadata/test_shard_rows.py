@@ -11,6 +11,7 @@ import pytest
 from app.cluster import ClusterConfig, Metadata
 from app.cluster.metadata.database.database import Database
 from app.cluster.metadata.nodes.shard_rows import ShardRows
+from app.cluster.metadata.tables import versions
 from app.cluster.replication.shard_row import (
     ChangeInSync,
     Elect,
@@ -165,6 +166,26 @@ async def test_one_that_freezes_within_a_change_keeps_nobody_out(
     assert answer is not None
     assert answer.is_done
     assert (await row_of(rows)).term == Term(5, 50)
+
+
+async def test_one_that_freezes_within_any_transaction_keeps_nobody_out(
+    url: str, rows: ShardRows
+) -> None:
+    frozen = Database(ClusterConfig(url, idle_ms_max=50))
+
+    async def freeze() -> None:
+        async with frozen.transaction() as connection:
+            await versions.lock(connection)
+            answer = await rows.change(Elect(SEEN, Term(5, 50), B, LEASE_MS))
+            assert answer is not None
+            assert answer.is_done
+            await versions.lock(connection)
+
+    try:
+        with pytest.raises(MetadataUnavailable):
+            await freeze()
+    finally:
+        await frozen.close()
 
 
 def some_change(chance: random.Random, row: ShardRow) -> RowChange:

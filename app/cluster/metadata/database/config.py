@@ -29,6 +29,10 @@ class ClusterConfig:
     statement_ms_max: int = 15_000
     """PostgreSQL stops a statement after this; loading all offsets at start is the longest one."""
 
+    idle_ms_max: int = 10_000
+    """PostgreSQL undoes a transaction in which nothing is asked for so long: a node that freezes
+    within one would keep the locks that all others need. Far over a long turn of the event loop."""
+
     connect_s_max: int = 5
     """Longest wait for a connection, from PostgreSQL or from the pool."""
 

@@ -158,6 +158,7 @@ def _postgres_arguments(address: DatabaseAddress, config: ClusterConfig) -> dict
         *([given] if isinstance(given, str) else []),
         f"-c lock_timeout={config.lock_wait_ms}",
         f"-c statement_timeout={config.statement_ms_max}",
+        f"-c idle_in_transaction_session_timeout={config.idle_ms_max}",
     ]
     return {
         "application_name": "curlew",

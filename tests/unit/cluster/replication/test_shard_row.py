@@ -15,7 +15,7 @@ from app.cluster.replication.shard_row import (
     TellRegressed,
     WriteBack,
 )
-from app.cluster.replication.terms import Member, Term
+from app.cluster.replication.terms import NO_TERM, Member, Term
 
 A, B, C = Member("A", 1), Member("B", 2), Member("C", 3)
 OLD, NEW = Term(4, 40), Term(5, 50)
@@ -55,6 +55,13 @@ def test_the_former_leader_and_who_is_named_need_no_wait() -> None:
     named = elect(B).apply(replace(ROW, handed_to="B"), 0)
     assert named is not None
     assert named.handed_to is None
+
+
+def test_nobody_is_elected_after_a_loss_where_the_set_was_never_told() -> None:
+    """A node with an empty log would lead a shard that a lone node has written."""
+    change = ElectAfterLoss(OLD, 7, NEW, C, 500)
+    assert change.apply(replace(ROW, in_sync=frozenset()), 2_000) is None
+    assert replace(change, seen=NO_TERM, seen_version=0).apply(ShardRow(), 2_000) is not None
 
 
 def test_the_set_does_not_fall_below_the_minimum() -> None:

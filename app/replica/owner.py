@@ -138,9 +138,9 @@ class StoreOwner(ReplicaOwner):
                 self._post(lambda: self.alarm("CHECKPOINT_FAILED", detail))
 
     def _end_checkpoint(self) -> None:
-        if self._writing is not None:
-            self._writing.result()
-            self._writing = None
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
 
     # --- the port
 
@@ -224,8 +224,8 @@ class StoreOwner(ReplicaOwner):
 
     def close(self, *, is_clean: bool) -> None:
         """Let go of the directory; `is_clean`: the driver has stopped, write a last checkpoint."""
-        self._end_checkpoint()
         try:
+            self._end_checkpoint()
             if is_clean and not self.is_spoiled:
                 while self.advance():
                     pass

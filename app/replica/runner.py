@@ -172,7 +172,13 @@ class ReplicaRunner(Replicating):
             if now_ms >= next_tick_ms:
                 next_tick_ms = now_ms + self._parts.timing.tick_ms
                 self._guarded(self._tick)
-            has_more = self._owner.advance()
+            has_more = False
+            if self._failed is None:
+                try:
+                    has_more = self._owner.advance()
+                except Exception as error:  # noqa: BLE001 - as of any other work
+                    _LOG.exception("the replica ends")
+                    self._fail(repr(error))
             try:
                 wait_s = 0 if has_more else max(next_tick_ms - self._parts.now_ms(), 0) / 1_000
                 work = self._queue.get(timeout=wait_s) if wait_s else self._queue.get_nowait()
@@ -247,13 +253,13 @@ class ReplicaRunner(Replicating):
                 return
         try:
             self._owner.open_again()
+            self._driver = self._new_driver()
         except OSError as error:
             if shortage_of(error) is None:
                 raise
+            self._owner.is_spoiled = True
             self._owner.alarm("REPLICA_PAUSED", str(error))
             self._open_again_ms = now_ms + PAUSE_MS
-            return
-        self._driver = self._new_driver()
 
     def _new_driver(self) -> ReplicaDriver:
         parts, owner = self._parts, self._owner
@@ -279,6 +285,8 @@ class ReplicaRunner(Replicating):
     def _look(self) -> None:
         """What `status` shows, and whether enough replicas are in sync."""
         now_ms, driver = self._parts.now_ms(), self._driver
+        if driver is not None and driver.failed is not None:
+            self._failed = driver.failed
         alarms = [
             ReplicaAlarm(each.code, each.detail, now_ms - each.last_ms)
             for each in self._owner.alarms.values()
@@ -315,8 +323,9 @@ class ReplicaRunner(Replicating):
                 if owner.is_spoiled and self._failed is None:
                     owner.open_again()
                     self._driver = self._new_driver()
-                if self._driver is not None and self._failed is None:
-                    self._driver.stop()
+                driver = self._driver
+                if driver is not None and driver.failed is None and self._failed is None:
+                    driver.stop()
                     is_clean = True
         except Exception:  # noqa: BLE001 - the directory has to be let go of
             _LOG.exception(
@@ -324,5 +333,5 @@ class ReplicaRunner(Replicating):
             )
         try:
             owner.close(is_clean=is_clean)
-        except OSError:
+        except Exception:  # noqa: BLE001 - the thread ends here
             _LOG.exception("the replica's last checkpoint was not written")

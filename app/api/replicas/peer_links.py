@@ -142,9 +142,10 @@ class PeerLinks(Connections):
         told: set[str] = set()
         for node, message, data in said:
             peer = self._peers[node]
-            if peer.link is not None:
-                peer.link.send(message, (data,) if data else ())
-                peer.is_full = not peer.link.room and peer.link.is_open
+            link = peer.link
+            if link is not None:
+                link.send(message, (data,) if data else ())  # which may end it
+                peer.is_full = not link.room and link.is_open
             if data:
                 told.add(node)
                 with self._lock:
@@ -176,7 +177,7 @@ class PeerLinks(Connections):
             try:
                 if url is not None:
                     await self._dial(url, self._session, link)
-            except NotReached as error:
+            except (NotReached, OSError, ValueError) as error:  # of the address, too
                 if str(error) != why:
                     _LOG.info("replica %s is not reached: %s", node, error)
                 why = str(error)

@@ -62,6 +62,11 @@ def load_or_make_meta(
 ) -> StoreMeta:
     """The store's meta, made at its first opening: that of a replica as its `shard` says. Raises
     `StoreUnusable`, also for a directory of another shard."""
+    if shard is None and files.exists(paths.REPLICA_PROMISE):
+        raise StoreUnusable(
+            "the directory is that of a replica: what stands at the end of its log may never have "
+            "been confirmed. Start its node as a replica of its shard"
+        )
     meta = _load_or_make_meta(files, config, clock, damages, shard)
     found = ShardMeta(meta.store_id, meta.segment_bytes)
     if shard is not None and found != shard:

@@ -27,6 +27,7 @@ from app.replica.driver import ReplicaDriver, ReplicaParts
 from app.replica.ports import Database, Peers, ReplicaOwner
 from app.store.formats.record.record import encode_record
 from app.store.fs.files import FileSystem
+from app.store.lifecycle.opening import ShardMeta
 from app.store.lifecycle.store_parts import StoreParts
 from app.store.log.commit_log import AppendCursor
 from app.store.replica.block_reader import BlockReader
@@ -40,6 +41,7 @@ from tests.support.stores.stores import SMALL
 
 TIMING = Timing(lease_ms=2_000, replica_timeout_ms=1_200, fence_ms=400, ask_ms=120, row_ms=400)
 SHAPE = LogShape(SMALL.segment_bytes)
+META = ShardMeta("01020304", SMALL.segment_bytes)
 RANGE_BYTES = 1_000
 
 
@@ -60,7 +62,7 @@ class Node(Peers, Database, ReplicaOwner):
         self.incarnation = Incarnation(files, replica_files, lambda: shard.random.getrandbits(40))
         self.incarnation.begin_opening()
         clock = FakeClock()
-        parts = StoreParts.open(files, SMALL, clock, lambda _call: None, Limits())
+        parts = StoreParts.open(files, SMALL, clock, lambda _call: None, Limits(), META)
         self.incarnation.end_opening(parts.recovery)
         self.log = parts.log
         self.replica_log = ReplicaLog(files, parts.log, SHAPE, parts.recovery.end)

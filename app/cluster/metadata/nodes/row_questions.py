@@ -108,4 +108,6 @@ class RowQuestions:
             _LOG.warning("the row of the shard is not known: %s", error.for_log)
         except TimeoutError:
             _LOG.warning("the row of the shard is not known: no answer in %g s", ANSWER_SECONDS)
+        except Exception:  # noqa: BLE001 - the replica waits for an answer
+            _LOG.exception("the row of the shard is not understood")
         return DatabaseAway(change)

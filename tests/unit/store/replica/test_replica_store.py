@@ -5,6 +5,7 @@ import pytest
 from app.domain.errors import StoreFailed
 from app.domain.limits import Limits
 from app.store import MessageStore, StoreUnusable, paths
+from app.store.formats.files.replica_files import KeptPromise, KeptTerm
 from app.store.fs.files import StoreLocked
 from app.store.lifecycle.opening import ShardMeta
 from app.store.lifecycle.store_parts import StoreParts
@@ -195,3 +196,14 @@ def test_a_leader_that_dies_before_its_log_is_confirmed_leaves_nothing_of_it(
     assert again.store.high_watermark == confirmed
     assert again.store.log.written == ends[-1]
     assert units(again.store.parts.queues) == units_of_log(leader.log, confirmed)
+
+
+def test_a_lone_node_does_not_take_the_directory_of_a_replica() -> None:
+    """It would count all that stands in the log as confirmed."""
+    files = SimulatedFiles()
+    opened = Opened(files)
+    opened.directory.replica_files.keep_promise(KeptPromise(KeptTerm(1, 2), 0, ()))
+    opened.stop()
+    with pytest.raises(StoreUnusable, match="that of a replica"):
+        MessageStore.open(files, SMALL, FakeClock(), ManualTurns())
+    Opened(files).stop()

@@ -29,7 +29,7 @@ class SlowRows(Rows):
     def __init__(self) -> None:
         self.asked: list[RowChange | None] = []
         self.let = asyncio.Event()
-        self.error: MetadataUnavailable | None = None
+        self.error: Exception | None = None
         self.is_there = True
 
     @override
@@ -132,6 +132,8 @@ async def test_what_is_not_known_is_told_so(
     asking.rows.error = MetadataUnavailable("away")
     assert await asking.answer_to(questions.read_row) == DatabaseAway(None)
     assert await asking.answer_to(lambda: questions.change_row(RENEW)) == DatabaseAway(RENEW)
+    asking.rows.error = ValueError("a row that was changed by hand")
+    assert await asking.answer_to(questions.read_row) == DatabaseAway(None)
     asking.rows.error, asking.rows.is_there = None, False
     assert await asking.answer_to(questions.read_row) == DatabaseAway(None)
     assert await asking.answer_to(lambda: questions.change_row(RENEW)) == DatabaseAway(RENEW)

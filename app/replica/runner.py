@@ -172,13 +172,7 @@ class ReplicaRunner(Replicating):
             if now_ms >= next_tick_ms:
                 next_tick_ms = now_ms + self._parts.timing.tick_ms
                 self._guarded(self._tick)
-            has_more = False
-            if self._failed is None:
-                try:
-                    has_more = self._owner.advance()
-                except Exception as error:  # noqa: BLE001 - as of any other work
-                    _LOG.exception("the replica ends")
-                    self._fail(repr(error))
+            has_more = self._failed is None and self._guarded(self._owner.advance)
             try:
                 wait_s = 0 if has_more else max(next_tick_ms - self._parts.now_ms(), 0) / 1_000
                 work = self._queue.get(timeout=wait_s) if wait_s else self._queue.get_nowait()
@@ -198,15 +192,21 @@ class ReplicaRunner(Replicating):
 
         self._loop.call_soon_threadsafe(tell)
 
-    def _guarded(self, work: Callable[[], object]) -> None:
+    def _guarded(self, work: Callable[[], object]) -> object:
+        """What `work` returns; None behind a fault."""
         try:
-            work()
+            returned = work()
+            if self._failed is None and self._driver is not None and self._driver.failed:
+                self._failed = self._driver.failed
+                self._look()
             self._owner.between()
             if self._owner.is_spoiled and self._owner.leading is None:
                 self._follow_again()
         except Exception as error:  # noqa: BLE001 - the node lives on, and shows it
             _LOG.exception("the replica ends")
             self._fail(repr(error))
+            return None
+        return returned
 
     def _fail(self, reason: str) -> None:
         """A fault that nobody knows how to go on from."""
@@ -241,9 +241,6 @@ class ReplicaRunner(Replicating):
         if driver is not None:
             if driver.replica is not None and driver.replica.leader is not None:
                 return  # its store could not be opened; it is about to hand over
-            if driver.failed is not None:
-                self._failed = driver.failed
-                return
             is_paused = driver.replica is None
             self._driver = None
             for node in self._parts.peer_nodes:
@@ -285,8 +282,6 @@ class ReplicaRunner(Replicating):
     def _look(self) -> None:
         """What `status` shows, and whether enough replicas are in sync."""
         now_ms, driver = self._parts.now_ms(), self._driver
-        if driver is not None and driver.failed is not None:
-            self._failed = driver.failed
         alarms = [
             ReplicaAlarm(each.code, each.detail, now_ms - each.last_ms)
             for each in self._owner.alarms.values()
@@ -323,9 +318,8 @@ class ReplicaRunner(Replicating):
                 if owner.is_spoiled and self._failed is None:
                     owner.open_again()
                     self._driver = self._new_driver()
-                driver = self._driver
-                if driver is not None and driver.failed is None and self._failed is None:
-                    driver.stop()
+                if self._driver is not None and self._failed is None:
+                    self._driver.stop()
                     is_clean = True
         except Exception:  # noqa: BLE001 - the directory has to be let go of
             _LOG.exception(

@@ -141,14 +141,7 @@ class MessageStore:
         except BaseException:
             lock.release()
             raise
-        try:
-            store.floor_journal.start(store)
-            store._checkpoints.open(store.begin_checkpoint)
-            store.look_again()
-        except BaseException as error:
-            store.fail(f"opening failed: {error}")
-            store.close()
-            raise
+        store._start(writes_checkpoint=True)
         return store
 
     @classmethod
@@ -165,15 +158,21 @@ class MessageStore:
         log's end. Up to `confirmed_end` all is confirmed; until the gate has confirmed the rest,
         nobody may read. Blocks; appends nothing. Raises `OSError`."""
         store = cls(parts, lock, turns, WriterThread, gate, checkpoints)
-        try:
-            store._writer.watermarks.confirmed = confirmed_end
-            store.floor_journal.start(store)
-            store.look_again()
-        except BaseException as error:
-            store.fail(f"opening failed: {error}")
-            store.close()
-            raise
+        store._writer.watermarks.confirmed = confirmed_end
+        store._start(writes_checkpoint=False)
         return store
+
+    def _start(self, *, writes_checkpoint: bool) -> None:
+        """Read the floors, write the first checkpoint if nobody has; close on a failure."""
+        try:
+            self.floor_journal.start(self)
+            if writes_checkpoint:
+                self._checkpoints.open(self.begin_checkpoint)
+            self.look_again()
+        except BaseException as error:
+            self.fail(f"opening failed: {error}")
+            self.close()
+            raise
 
     # --- appending
 

@@ -31,7 +31,7 @@ from app.api.relay.relay import Relay
 CHANGE_SECONDS: Final = 30.0
 """How long a shard may take for its part."""
 DRY_RUN: Final = "dry_run"
-FLAGS: Final = {
+_FLAGS: Final = {
     **dict.fromkeys(("1", "on", "t", "true", "y", "yes"), True),
     **dict.fromkeys(("0", "off", "f", "false", "n", "no"), False),
 }
@@ -87,7 +87,12 @@ def differ(query: Query, member: object) -> bool:
     said = query.get(DRY_RUN)
     if said is None or member is None:
         return False
-    return FLAGS.get(said.lower()) is not member
+    return _FLAGS.get(said.lower()) is not member
+
+
+def is_trial(query: Query) -> bool | None:
+    """Whether the query asks for a dry run; None: what it says is neither yes nor no."""
+    return _FLAGS.get(query.get(DRY_RUN, "false").lower())
 
 
 def _trial(exchange: RequestContext, query: Query, members: Document) -> CallRequest:

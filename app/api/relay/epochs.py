@@ -19,7 +19,7 @@ from app.api.relay.calls import (
     pass_on,
     query_bytes,
 )
-from app.api.relay.changes import CHANGE_SECONDS, DRY_RUN, FLAGS, differ
+from app.api.relay.changes import CHANGE_SECONDS, DRY_RUN, differ, is_trial
 from app.api.relay.fan_out import Outcome, ask_each
 from app.api.relay.relay import Relay
 from app.domain.errors import CurlewError, SequenceOutOfOrder, ShardUnavailable
@@ -65,7 +65,7 @@ async def close_epoch(relay: Relay, exchange: RequestContext) -> bool:
         wanted = _decode_seal(await relay.body_of(exchange))
     except DECODE_FAULTS:
         return False
-    tries = FLAGS.get(query.get(DRY_RUN, "false").lower())
+    tries = is_trial(query)
     if tries is None or differ(query, wanted.dry_run):
         return False
     tries = tries or wanted.dry_run is True
@@ -106,7 +106,7 @@ async def end_producer(relay: Relay, exchange: RequestContext) -> bool:
     and stays open.
     """
     query = parsed_query(exchange)
-    tries = FLAGS.get(query.get(DRY_RUN, "false").lower())
+    tries = is_trial(query)
     if tries is None:
         return False
     trial = part_of(exchange, query_bytes({**query, DRY_RUN: "true"}))

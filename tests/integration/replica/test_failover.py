@@ -1,5 +1,6 @@
 """A shard on three replicas: what is confirmed is there, whoever leads, and all logs are equal."""
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +14,12 @@ from app.domain.positions import FlushMode
 from app.replica.replica_status import Role
 from app.runtime.system_clock import SystemClock
 from app.store import MessageStore, OsFiles, StoreUnusable, paths
+from app.store.formats.files.replica_files import KeptPromise, Standing
 from app.store.lifecycle.opening import ShardMeta
 from app.store.lifecycle.store_parts import StoreParts
 from app.store.replica.block_reader import BlockReader
 from app.store.replica.block_walk import LogShape
+from app.store.replica.replica_files import ReplicaFiles
 from tests.integration.replica.shard_of_runners import (
     NAMES,
     SHARD,
@@ -242,3 +245,24 @@ async def test_a_directory_of_another_shard_does_not_start(tmp_path: Path) -> No
         shard.meta = SHARD
         await shard.nodes.pop("c").close_port()
         await shard.start("c")
+
+
+async def test_a_replica_that_cannot_keep_its_promise_fails_and_does_not_stop_as_if_it_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shard_of(tmp_path) as shard:
+        await append(await shard.served(), [b"one"])
+        await until(shard.are_equal)
+        third = shard.nodes["c"]
+
+        def refuse(_promise: KeptPromise) -> None:
+            raise OSError(errno.EIO, "the disk is gone")
+
+        monkeypatch.setattr(third.runner._parts.directory.replica_files, "keep_promise", refuse)
+        shard.row = replace(shard.row, handed_to="b", lease_until_ms=shard.now_ms() + 60_000)
+        await until(lambda: third.runner.status().role is Role.FAILED)
+        assert "the disk is gone" in str(third.runner.status().failed)
+        await shard.stop("c")
+        kept = ReplicaFiles(third.files).incarnation()
+        assert kept is not None
+        assert kept.standing is Standing.OPEN

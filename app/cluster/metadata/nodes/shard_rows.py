@@ -13,7 +13,6 @@ import json
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Row, select, text, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.cluster.metadata.database.database import Database
 from app.cluster.metadata.nodes.beats import clock_ms
@@ -85,8 +84,10 @@ class ShardRows:
 
     async def read(self) -> SeenRow | None:
         """None: there is no such shard."""
+        query = select(shards, clock_ms().label("now_ms")).where(shards.c.name == self._name)
         async with self._database.asking() as connection:
-            return await self._read(connection)
+            found = (await connection.execute(query)).one_or_none()
+        return None if found is None else SeenRow(_row_of(found), found.now_ms)
 
     async def change(self, change: RowChange) -> ChangedRow | None:
         """Carry it out, once, if the row allows it; None: there is no such shard."""
@@ -102,11 +103,6 @@ class ShardRows:
         raise MetadataUnavailable(
             f"the row of the shard {self._name!r} is never the one that was read a moment before"
         )
-
-    async def _read(self, connection: AsyncConnection) -> SeenRow | None:
-        query = select(shards, clock_ms().label("now_ms")).where(shards.c.name == self._name)
-        found = (await connection.execute(query)).one_or_none()
-        return None if found is None else SeenRow(_row_of(found), found.now_ms)
 
     async def _write(self, change: RowChange, seen: ShardRow, after: ShardRow) -> bool:
         """Whether the row was still what was seen."""

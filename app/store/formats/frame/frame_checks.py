@@ -218,8 +218,7 @@ def _check_pairs(properties: bytes, ends: Ints) -> tuple[Ints, Ints]:
         for field in fields:
             _mark_repeated(wrong, at[(names == field).all(axis=1)], pair_ends, ends)
         if length in _REFUSED_NAMES:
-            refused = _REFUSED_NAMES[length][None]
-            wrong[at] |= (names[:, None, :] == refused).all(axis=2).any(axis=1)
+            wrong[at] |= _are_among(names, _REFUSED_NAMES[length])
     if wrong.any():
         place = int(wrong.argmax())
         index = int(np.searchsorted(ends, starts[place], "right"))
@@ -299,9 +298,14 @@ def _are_fields(text: bytes, starts: Ints, separators: Ints) -> NDArray[np.bool_
     for length, fields in _FIELD_NAMES.items():
         at = np.flatnonzero(lengths == length)
         if len(at):
-            names = windows(data, length)[starts[at]]
-            found[at] = (names[:, None, :] == fields[None]).all(axis=2).any(axis=1)
+            found[at] = _are_among(windows(data, length)[starts[at]], fields)
     return found
+
+
+def _are_among(names: NDArray[np.uint8], wanted: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Which rows of `names` are a row of `wanted`; all have one length."""
+    among: NDArray[np.bool_] = (names[:, None, :] == wanted[None]).all(axis=2).any(axis=1)
+    return among
 
 
 def _check_fields(text: bytes, starts: Ints, separators: Ints, ends: Ints, limits: Limits) -> None:

@@ -23,6 +23,8 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
+from tests.support.time_by_part import TimeByPart
+
 SPARK: Final = "spark_connector/tests"
 
 OF_THE_SPARK_SESSION: Final = (
@@ -103,6 +105,11 @@ class FromBothEnds(LoadScopeScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FromBothEnds:
     config.option.loadscopereorder = False  # it would put the files of most tests first
     return FromBothEnds(config, log)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(TimeByPart())
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -29,7 +29,7 @@ from app.cluster import ClusterConfig, Metadata, Migrated, migrate
 from app.commands import access_commands, secret_commands, store_commands
 from app.config import NAMES, SETTINGS, Config, ConfigError, DataDirectoryUnusable, load_config
 from app.domain.errors import CurlewError
-from app.node_access import narrow_files
+from app.node_parts.access import narrow_files
 from app.runtime.descriptors import TooFewDescriptors
 from app.runtime.private_files import keep_new_files_private, make_private_directory
 from app.runtime.secure.secret_files import UnusableSecretFile

@@ -92,6 +92,10 @@ class RunningConfig:
         self._listeners.append(listener)
         listener(self.config)
 
+    def forget(self, listener: Listener) -> None:
+        """Call it no more."""
+        self._listeners.remove(listener)
+
     @property
     def version(self) -> int:
         """Of what is stored; it rises with each change."""

@@ -6,6 +6,7 @@ full disk goes on to serve readers, and the data that they wait for is on no oth
 Event loop only.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -104,10 +105,10 @@ _HINTS: Final = {
 }
 
 
-class Health:
-    """Looks at the parts of one broker when it is asked."""
+class NodeState:
+    """What a node knows of itself beside its broker. Its brokers, one after another, show it."""
 
-    def __init__(self, context: Context, offset_cache: OffsetCache, delays: DelayDelivery) -> None:
+    def __init__(self) -> None:
         self.metadata_problem: str | None = None
         """Set by whoever reads the database again and again; None while that works."""
         self.policy_problem: str | None = None
@@ -118,6 +119,48 @@ class Health:
         """Set by whoever looks who leads the shard; None while this node does."""
         self.clock_apart_ms = 0
         """How far this clock is ahead of the database's, as far as is known."""
+        self.services: list[Service] = []
+        """Of the process; they are reported when their last turn has failed."""
+
+    def obstacles(self) -> list[Condition]:
+        """Why this node should get no requests, whatever its broker says."""
+        age = self.policy_age
+        if age is None or not age.is_over:
+            return []
+        return [_condition(ConditionCode.POLICY_TOO_OLD, age.refusal().detail)]
+
+    def troubles(self, offsets_problem: str | None = None) -> list[Condition]:
+        """What an operator should look at. `offsets_problem` is the broker's with the database."""
+        found: list[Condition] = []
+        if abs(self.clock_apart_ms) > CLOCK_APART_MS:
+            side = "ahead of" if self.clock_apart_ms > 0 else "behind"
+            detail = f"the clock is {abs(self.clock_apart_ms) // 1000} s {side} the database's"
+            found.append(_condition(ConditionCode.CLOCK_APART, detail))
+        found += [
+            _condition(ConditionCode.METADATA_UNAVAILABLE, problem)
+            for problem in (self.metadata_problem, offsets_problem)
+            if problem is not None
+        ]
+        if self.policy_problem is not None:
+            found.append(_condition(ConditionCode.POLICY_REGRESSED, self.policy_problem))
+        return found
+
+
+def failing(services: Iterable[Service]) -> list[Condition]:
+    """Those of the services whose last turn has failed."""
+    return [
+        _condition(ConditionCode.SERVICE_FAILING, f"{service.name}: {service.problem}")
+        for service in services
+        if service.problem is not None
+    ]
+
+
+class Health:
+    """Looks at the parts of one broker, and at its node, when it is asked."""
+
+    def __init__(self, context: Context, offset_cache: OffsetCache, delays: DelayDelivery) -> None:
+        self.node = NodeState()
+        """Whoever has a broker in a node puts the node's here."""
         self.is_stopped = False
         self._store = context.store
         self._offset_cache = offset_cache
@@ -142,15 +185,13 @@ class Health:
             code = ConditionCode.SHUTTING_DOWN if self.is_stopped else ConditionCode.STARTING
             found.append(_condition(code, closed_because))
         failed = self._store.status().failed
-        if self.other_leader is not None:
-            found.append(_condition(ConditionCode.NOT_LEADER, self.other_leader))
+        other_leader = self.node.other_leader
+        if other_leader is not None:
+            found.append(_condition(ConditionCode.NOT_LEADER, other_leader))
         elif failed is not None:
             detail = f"the store takes no writes: {failed}"
             found.append(_condition(ConditionCode.STORE_FAILED, detail))
-        age = self.policy_age
-        if age is not None and age.is_over:
-            found.append(_condition(ConditionCode.POLICY_TOO_OLD, age.refusal().detail))
-        return found
+        return found + self.node.obstacles()
 
     def _shortages(self) -> list[Condition]:
         """What the machine has too little of, one condition for each."""
@@ -186,17 +227,7 @@ class Health:
         if status.clock_jump_ms:
             detail = f"the clock has jumped ahead by {status.clock_jump_ms // 1000} s"
             found.append(_condition(ConditionCode.CLOCK_AHEAD, detail))
-        if abs(self.clock_apart_ms) > CLOCK_APART_MS:
-            side = "ahead of" if self.clock_apart_ms > 0 else "behind"
-            detail = f"the clock is {abs(self.clock_apart_ms) // 1000} s {side} the database's"
-            found.append(_condition(ConditionCode.CLOCK_APART, detail))
-        found += [
-            _condition(ConditionCode.METADATA_UNAVAILABLE, problem)
-            for problem in (self.metadata_problem, self._offset_cache.problem)
-            if problem is not None
-        ]
-        if self.policy_problem is not None:
-            found.append(_condition(ConditionCode.POLICY_REGRESSED, self.policy_problem))
+        found += self.node.troubles(self._offset_cache.problem)
         timers = self._delays.timers
         if timers.are_late:
             detail = f"{timers.behind} entries of delayed messages are still to be read back"
@@ -208,12 +239,7 @@ class Health:
             for rows in self._rows
             if rows.problem is not None
         ]
-        found += [
-            _condition(ConditionCode.SERVICE_FAILING, f"{service.name}: {service.problem}")
-            for service in self._services
-            if service.problem is not None
-        ]
-        return found
+        return found + failing([*self._services, *self.node.services])
 
 
 def _condition(code: ConditionCode, detail: str) -> Condition:

@@ -14,7 +14,8 @@ import uvloop
 from app.cluster import shown_database
 from app.config import Config
 from app.main import NodeServer, bind
-from app.node import Node, log_cache_note
+from app.node import Node
+from app.node_parts.from_config import log_cache_note
 from app.runtime.allocator import keep_freed_memory
 from app.runtime.descriptors import allow_open_files, fitted
 from app.runtime.version import program_version

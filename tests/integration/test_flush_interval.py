@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from app import node
 from app.cluster import migrate
 from app.config import Config
 from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.domain.settings import TopicSettings
 from app.node import Node
+from app.node_parts import served_term
 from app.runtime.service import Service
 from tests.support.nodes.brokers import put_topic
 
@@ -31,7 +31,7 @@ async def test_the_log_is_synced_as_often_as_is_set(
             made[name] = interval_s, turn
             super().__init__(name, interval_s, turn)
 
-    monkeypatch.setattr(node, "Service", Noted)
+    monkeypatch.setattr(served_term, "Service", Noted)
     config = Config(data_dir=tmp_path, **setting)  # type: ignore[arg-type]
     migrate(config.database)
     opened = await Node.open(config)

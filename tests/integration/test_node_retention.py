@@ -32,11 +32,11 @@ async def test_each_topic_keeps_its_messages_as_long_as_it_says(tmp_path: Path) 
         segments = node.store.status().segments
         clock.advance(s=120)
         await node.broker.delays.turn()  # until it has looked what waits, everything is held
-        await node.apply_retention()
+        await node.leading.apply_retention()
         assert node.store.bounds("short", 0) == (8, 8)
         assert node.store.bounds("long", 0) == (0, 8)
         clock.advance(s=480)
-        await node.apply_retention()
+        await node.leading.apply_retention()
         assert node.store.bounds("long", 0).min_offset == 8
         assert node.store.status().segments < segments
         sent = await node.broker.sender.send("short", Message(b"still works"))

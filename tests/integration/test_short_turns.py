@@ -65,12 +65,12 @@ async def fill_queues(node: Node, topic: str) -> None:
 
 async def test_the_first_checkpoint_of_many_queues(tmp_path: Path, turn_watch: TurnWatch) -> None:
     async with open_node(tmp_path) as node:
-        await node._checkpoint()  # warm
+        await node.leading.checkpoint()  # warm
         await fill_queues(node, "orders")
         before = node.store.undispatched_bytes
         assert before >= 20 * QUEUES
         with turn_watch.short_turns():
-            await node._checkpoint()
+            await node.leading.checkpoint()
         assert node.store.undispatched_bytes < before / 10
 
 

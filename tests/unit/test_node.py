@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from app import node
 from app.config import Config, ConfigError
 from app.domain.limits import MIB
+from app.node_parts import from_config
 
 GIB = 1024 * MIB
 
@@ -29,11 +29,11 @@ def test_the_log_fills_a_part_of_the_memory_where_new_memory_is_dear(
     kept: int | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(node, "gives_free_memory_back", lambda: gives_back)
-    monkeypatch.setattr(node, "memory_bytes", lambda: memory)
+    monkeypatch.setattr(from_config, "gives_free_memory_back", lambda: gives_back)
+    monkeypatch.setattr(from_config, "memory_bytes", lambda: memory)
     config = Config(log_cache_mib=setting)
-    assert node.log_cache_bytes(config) == kept
-    note = node.log_cache_note(config)
+    assert from_config.log_cache_bytes(config) == kept
+    note = from_config.log_cache_note(config)
     assert (note is not None) is (setting is None and kept is not None)
     assert note is None or f"the newest {(kept or 0) // MIB} MiB" in note
 
@@ -44,5 +44,5 @@ def test_spans_without_their_extra_are_refused_with_what_to_install(
     monkeypatch.delitem(sys.modules, "app.runtime.span_export", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(ConfigError, match=r"pip install 'curlew\[otel\]'"):
-        node._spans_of(Config(otel_traces=True), "4f2a91c7")
-    assert node._spans_of(Config(), "4f2a91c7") is None
+        from_config.spans_of(Config(otel_traces=True), "4f2a91c7")
+    assert from_config.spans_of(Config(), "4f2a91c7") is None

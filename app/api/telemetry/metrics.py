@@ -133,12 +133,12 @@ def _state(sources: Sources) -> Iterator[Family]:
         "1: this is the matter, although requests are served.",
         [(f'{{code="{code.value}"}}', code in troubles) for code in TROUBLES],
     )
-    if broker.health.policy_age is not None:
+    if broker.health.node.policy_age is not None:
         yield one(
             "curlew_policy_age_seconds",
             "gauge",
             "How long ago the database told of keys and policies.",
-            round(broker.health.policy_age.seconds, 3),
+            round(broker.health.node.policy_age.seconds, 3),
         )
     yield one(
         "curlew_event_loop_lag_max_seconds",

@@ -22,7 +22,13 @@ SEND = "/v1/topics/orders/messages"
 def services_of(served: ServedNode) -> list[Service]:
     node = served.node
     broker = node.broker
-    return [*node._services(), *broker.services, broker.delays.service, broker.schedules.service]
+    return [
+        *node.services(),
+        *node.leading.services(),
+        *broker.services,
+        broker.delays.service,
+        broker.schedules.service,
+    ]
 
 
 async def test_idle_nodes_ask_little_of_the_database(nodes: list[ServedNode]) -> None:
@@ -54,8 +60,7 @@ async def test_a_beat_with_its_lease_and_sign_of_life_is_one_statement(
     asked: list[str] = []
     node = nodes[0].node
     engine = node.metadata._database._writer.sync_engine
-    assert node._pulse is not None
-    await node._pulse.beating.stop()
+    await node.pulse.beating.stop()
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("UPDATE shards SET lease_until_ms = 1")
         connection.execute("UPDATE nodes SET seen_ms = 1")
@@ -92,14 +97,13 @@ async def test_a_node_whose_shard_was_taken_stores_nothing_more(tmp_path: Path, 
     try:
         await first.client.put("/v1/topics/orders", json={"queues": 1})
         assert (await first.client.post(SEND, content=b"x")).status_code == 201
-        assert first.node._pulse is not None
-        await first.node._pulse.beating.stop()  # as if it slept
+        await first.node.pulse.beating.stop()  # as if it slept
         shutil.copytree(tmp_path / "a", tmp_path / "copy" / "a")
         with psycopg.connect(url) as connection:
             connection.execute("UPDATE shards SET lease_until_ms = 1")
         copy = await start_node(tmp_path / "copy", url, "a")
         there = f"http://127.0.0.1:{copy.node.config.port}"
-        await first.node._pulse.beat()
+        await first.node.pulse.beat()
         known = first.node.metadata
         await until(lambda: known.snapshot.shards["a"].advertise_url == there)
         found = await refused(first.client, SEND)
@@ -137,7 +141,7 @@ async def test_a_node_whose_shard_was_released_stores_nothing_more(
     try:
         await first.client.put("/v1/topics/orders", json={"queues": 1})
         await first.node.metadata.release_shard("a")
-        await until(lambda: first.node.broker.health.other_leader is not None)
+        await until(lambda: first.node.broker.health.node.other_leader is not None)
         found = await refused(first.client, SEND)
         assert (found["code"], found["outcome"]) == ("NOT_LEADER", "not_stored")
         await until(lambda: not first.node.metadata.snapshot.shards)
@@ -157,10 +161,9 @@ async def test_an_older_copy_of_the_database_takes_no_shard_away(tmp_path: Path,
         with psycopg.connect(url) as connection:
             connection.execute("UPDATE shards SET grant_id = 'old', epoch = epoch - 1")
             connection.execute("UPDATE metadata_version SET version = 0")
-        assert first.node._pulse is not None
-        await asyncio.wait_for(first.node._pulse.beating.run_now(), 60)
-        assert first.node.broker.health.other_leader is None
-        assert "older copy" in str(first.node.broker.health.metadata_problem)
+        await asyncio.wait_for(first.node.pulse.beating.run_now(), 60)
+        assert first.node.broker.health.node.other_leader is None
+        assert "older copy" in str(first.node.broker.health.node.metadata_problem)
         assert (await first.client.post(SEND, content=b"x")).status_code == 201
     finally:
         await first.stop()

@@ -307,7 +307,7 @@ async def test_an_old_copy_of_the_database_changes_nothing_while_the_node_runs(
     await until(lambda: principals.regressed_to is not None)
     refused = await cluster.admin.put("/v1/principals/bob", json={"roles": ["viewer"]})
     assert (refused.status_code, refused.json()["code"]) == (409, "POLICY_REGRESSED")
-    await until(lambda: cluster.server.node.broker.health.policy_problem is not None)
+    await until(lambda: cluster.server.node.broker.health.node.policy_problem is not None)
     ready = (await cluster.admin.get("/readyz")).json()
     assert "POLICY_REGRESSED" in {each["code"] for each in ready["degraded"]}
     assert (await ann.get("/v1/whoami")).status_code == 401

@@ -249,11 +249,11 @@ async def test_the_keys_of_the_issuer_are_read_again(server: Served, place: TlsP
     ]
     await until(lambda: server.node.broker.long_polls.count == len(waiting))
     written(place.directory / "jwks.json", document_of("b", "ES256", other))
-    await server.node._refresh_files()
+    await server.node.housekeeping.refresh_files()
     assert (await asked(server, place, "/v1/limits", token=token_of(server))).status_code == 401
     assert [(await each).status_code for each in waiting] == [200, 401]
     assert '"reason":"access_ended"' in (await waiting[0]).text
     (place.directory / "jwks.json").write_text(before)
-    await server.node._refresh_files()
+    await server.node.housekeeping.refresh_files()
     assert json.loads(before)
     assert (await asked(server, place, "/v1/limits", token=token_of(server))).status_code == 200

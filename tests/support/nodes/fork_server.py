@@ -56,16 +56,16 @@ def next_node(server: socket.socket) -> Start | None:
 
 def main() -> int:
     """Serve; in a forked process run the node instead."""
-    from app import node
     from app.cli import main as curlew
     from app.commands import node_commands  # noqa: F401  # what takes long to import
+    from app.node_parts import served_term
 
     start = next_node(socket.socket(fileno=int(sys.argv[1])))
     if start is None:
         return 0
     environment = dict(start.environment)
     if (seconds := environment.pop(RETENTION_SECONDS, None)) is not None:
-        node.RETENTION_SECONDS = float(seconds)  # type: ignore[misc]
+        served_term.RETENTION_SECONDS = float(seconds)  # type: ignore[misc]
     os.environ.clear()
     os.environ.update(environment)
     sys.stdout = os.fdopen(1, "w", closefd=False)

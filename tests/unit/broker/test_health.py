@@ -64,7 +64,7 @@ def _no_descriptors(world: World) -> None:
 
 
 def _not_refreshed(world: World) -> None:
-    world.broker.health.metadata_problem = "the metadata is not refreshed: no answer"
+    world.broker.health.node.metadata_problem = "the metadata is not refreshed: no answer"
 
 
 def _not_committed(world: World) -> None:
@@ -96,11 +96,11 @@ def _clock_jumped(world: World) -> None:
 
 
 def _clock_apart(world: World) -> None:
-    world.broker.health.clock_apart_ms = -2_500
+    world.broker.health.node.clock_apart_ms = -2_500
 
 
 def _older_copy(world: World) -> None:
-    world.broker.health.policy_problem = "the database is an older copy"
+    world.broker.health.node.policy_problem = "the database is an older copy"
 
 
 TROUBLE_MAKERS: list[tuple[Callable[[World], None], ConditionCode, str]] = [

@@ -64,7 +64,7 @@ async def test_the_interval_of_syncs_and_the_age_of_trails_follow(
 ) -> None:
     change = {"flush_interval_ms": 20, "trace_hours": 5, "auto_create_topics": True}
     assert (await http.patch("/v1/config", json=change)).status_code == 200
-    assert served.node._flushing._interval_s == 0.02
+    assert served.node.leading._flushing._interval_s == 0.02
     assert served.node.running.config.trace_hours == 5
     assert (await http.post("/v1/topics/made/messages", content=b"x")).status_code == 201
 

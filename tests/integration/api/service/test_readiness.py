@@ -116,9 +116,8 @@ async def change(url: str, statement: str) -> None:
 
 async def look_at_database(node: Node) -> None:
     """As the node does every second."""
-    assert node._pulse is not None
-    await node._pulse.beat()
-    await node._pulse.change()
+    await node.pulse.beat()
+    await node.pulse.change()
 
 
 async def test_metadata_that_is_gone(

@@ -73,7 +73,7 @@ async def test_messages_go_on_while_the_database_is_away_and_changes_wait(
         for each in nodes:
             await each.node.metadata.refresh()  # the group is known everywhere, within a second
         await asyncio.to_thread(own_postgres_server.stop)
-        await until(lambda: all(each.node.broker.health.metadata_problem for each in nodes))
+        await until(lambda: all(each.node.broker.health.node.metadata_problem for each in nodes))
         for each in nodes:
             sent |= await send_to_all(each, f"away-{each.name}")
         assert await pulled(nodes[1]) == sent
@@ -82,10 +82,12 @@ async def test_messages_go_on_while_the_database_is_away_and_changes_wait(
         for each in nodes:
             await assert_changes_wait(each)
         await asyncio.to_thread(own_postgres_server.start)
-        await until(lambda: not any(each.node.broker.health.metadata_problem for each in nodes))
+        await until(
+            lambda: not any(each.node.broker.health.node.metadata_problem for each in nodes)
+        )
         for each, (method, path, body) in zip([*nodes, *nodes], CHANGES, strict=False):
             answer = await each.client.request(method, path, json=body)
             assert answer.is_success, (method, path, answer.text)
-        assert not any(each.node.broker.health.other_leader for each in nodes)
+        assert not any(each.node.broker.health.node.other_leader for each in nodes)
         lag = (await nodes[2].client.get("/v1/groups/billing/lag")).json()
         assert [each["committed_offset"] for each in lag["topics"][0]["queues"][:3]] == [4, 4, 4]

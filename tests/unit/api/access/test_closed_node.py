@@ -193,7 +193,7 @@ async def test_namespaces_are_listed_to_who_may_do_something_in_them() -> None:
 
 async def test_the_reasons_of_readiness_are_for_who_sees_the_cluster() -> None:
     async with closed_node() as node:
-        node.world.broker.health.metadata_problem = "the database is away"
+        node.world.broker.health.node.metadata_problem = "the database is away"
         assert await _degraded(node, None) == []
         assert await _degraded(node, "alpha") == []
         assert await _degraded(node, "viewer") == ["METADATA_UNAVAILABLE"]

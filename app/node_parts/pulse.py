@@ -1,21 +1,16 @@
 """The pulse of a node: every second one question to the database, which says what is new and
-whether this node leads its shard still, and carries its sign of life.
-
-A node that hears that another start leads its shard takes no more writes: both would give the same
-offsets to different messages. Without the database it goes on with what it knows, for nobody else
-can lead its shard without its log. Event loop only.
-"""
+whether this node leads its shard still, and carries its sign of life. Event loop only."""
 
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from app.broker import Broker
-from app.cluster import Beat, Claim, Event, Metadata
+from app.broker.health import NodeState
+from app.cluster import Beat, Metadata
 from app.domain.clock import Clock
-from app.domain.errors import CurlewError, NotLeader
+from app.domain.errors import CurlewError
+from app.node_parts.own_shard import OwnShard
 from app.runtime.service import Service
-from app.store import MessageStore
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -35,22 +30,20 @@ class Pulse:
 
     def __init__(
         self,
-        store: MessageStore,
         metadata: Metadata,
-        broker: Broker,
         clock: Clock,
-        claim: Claim,
+        state: NodeState,
+        shard: OwnShard,
         register: Callable[[], Awaitable[None]],
         follow_keys: Callable[[], Awaitable[None]],
         follow_changes: Callable[[], Awaitable[None]],
     ) -> None:
         """`register` tells the database of the node; `follow_keys` and `follow_changes` take over
         what is new. They may raise `MetadataUnavailable`."""
-        self._store = store
         self._metadata = metadata
-        self._broker = broker
         self._clock = clock
-        self._claim = claim
+        self._state = state
+        self._shard = shard
         self._register = register
         self._follow_keys = follow_keys
         self._follow_changes = follow_changes
@@ -73,10 +66,9 @@ class Pulse:
             if renews:
                 self._renewed_s = now_s
             self._compare_clocks(found, before_ms)
-            if self._look_at_shard(found):
-                await self._tell_of_fence(found)
+            await self._shard.look(found)
             is_current = self._metadata.principals.is_current(found.policy_version)
-            if not is_current or self._broker.health.policy_problem is not None:
+            if not is_current or self._state.policy_problem is not None:
                 await self._follow_keys()
             if renews and not (found.is_registered and self.is_registered):
                 await self._register_again()
@@ -91,7 +83,7 @@ class Pulse:
 
     async def _ask(self, *, renews: bool) -> Beat:
         """Without room for a sign of life what is new can be heard all the same."""
-        node_id = self._claim.node_id
+        node_id = self._shard.node_id
         if renews:
             try:
                 return await self._metadata.beat(node_id)
@@ -124,19 +116,19 @@ class Pulse:
     def _told(self, error: CurlewError) -> str:
         """What is the matter, which the log has once."""
         problem = f"the metadata is not refreshed: {error.detail}"
-        if problem != self._broker.health.metadata_problem:
+        if problem != self._state.metadata_problem:
             why = getattr(error, "for_log", None) or error.detail
             _LOG.warning("the metadata is not refreshed: %s", why)
         return problem
 
     def _show_problem(self) -> None:
-        self._broker.health.metadata_problem = self._beat_problem or self._change_problem
+        self._state.metadata_problem = self._beat_problem or self._change_problem
 
     def _compare_clocks(self, found: Beat, before_ms: int) -> None:
         """Seen from the moment in the middle of asking."""
         after_ms = self._clock.now_ms()
         if found.clock_ms is not None and 0 <= after_ms - before_ms < COMPARED_MS_MAX:
-            self._broker.health.clock_apart_ms = (before_ms + after_ms) // 2 - found.clock_ms
+            self._state.clock_apart_ms = (before_ms + after_ms) // 2 - found.clock_ms
 
     def _regress_of(self, found: Beat) -> str | None:
         """That the database is older than what this node knows; None: it is not."""
@@ -147,45 +139,3 @@ class Pulse:
             f"the metadata database is an older copy: it knows {found.version} changes, this node"
             f" {known}"
         )
-
-    def _look_at_shard(self, found: Beat) -> bool:
-        """Take no more writes when another start leads the shard, or the shard was released; True:
-        from now on. A database that knows less than this node says nothing of that."""
-        ours = self._metadata.grant_id
-        if ours is None or found.grant_id == ours or self._broker.health.other_leader is not None:
-            return False
-        is_older = found.grant_id is not None and found.epoch < self._broker.epochs.current
-        if is_older or found.version < self._metadata.snapshot.version:
-            return False
-        shard = self._metadata.shard
-        reason = f"another node leads shard {shard!r}"
-        if found.grant_id is None:
-            reason = f"shard {shard!r} was released"
-        _LOG.error("%s: this node takes no writes any more", reason)
-        self._broker.health.other_leader = reason
-        self._store.fence(reason, self._refusal)
-        return True
-
-    async def _tell_of_fence(self, found: Beat) -> None:
-        node_id, epoch = self._claim.node_id, self._broker.epochs.current
-        said = str(self._broker.health.other_leader)
-        if found.grant_id is not None:
-            said += f" in epoch {found.epoch}"
-        try:
-            event = Event("node_fenced", self._metadata.shard, node_id, epoch, said)
-            await self._metadata.events.note(event)
-        except CurlewError as error:
-            _LOG.warning("no event of it: %s", error.detail)
-
-    def _refusal(self) -> CurlewError:
-        view = self._metadata.snapshot.shards.get(self._metadata.shard)
-        is_new = view is not None and view.epoch > self._broker.epochs.current
-        url = view.advertise_url if view is not None and is_new else None
-        error = NotLeader(
-            "the log of this node",
-            self._metadata.shard,
-            url,
-            view.epoch if view and is_new else None,
-        )
-        error.outcome = "not_stored"
-        return error

@@ -1,0 +1,7 @@
+"""Parts of a node: what belongs to its process, and what to a term in which it leads its shard.
+
+- `access`: who may use it. `from_config`: what it makes of its settings.
+- `pulse`: its question to the database every second. `housekeeping`: other work of the process.
+- `served_term`: the store and the broker of one term, with their services.
+- `lone_shard`: how a node without other replicas gets its term.
+"""

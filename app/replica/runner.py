@@ -251,7 +251,7 @@ class ReplicaRunner(Replicating):
         try:
             self._owner.open_again()
             self._driver = self._new_driver()
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             if shortage_of(error) is None:
                 raise
             self._owner.is_spoiled = True

@@ -26,7 +26,14 @@ from app.store.fs.files import FileSystem, read_whole, write_atomically
 from app.store.fs.strays import queue_directories, strangers
 from app.store.index.key_index import KeyIndex
 from app.store.lifecycle.opening_progress import OpeningProgress
-from app.store.lifecycle.recovery import Recovery, ScanPlan, damages_of_newest, recover
+from app.store.lifecycle.recovery import (
+    BeforeCut,
+    Recovery,
+    ScanPlan,
+    damages_of_newest,
+    no_doubt,
+    recover,
+)
 from app.store.log.commit_log import CommitLog
 from app.store.queues.queue_files import known_offsets
 from app.store.queues.queue_table import QueueTable
@@ -145,6 +152,7 @@ def open_log(
     clock: Clock,
     *,
     is_replica: bool = False,
+    before_cut: BeforeCut = no_doubt,
 ) -> Recovery:
     """Bring queues, index and log together, by the checkpoint if it is good.
 
@@ -177,10 +185,10 @@ def open_log(
             dispatch_end=log.start if is_replica else None,
             believes_records=not is_replica,
         )
-        recovery = recover(files, log, queues, index, plan, progress)
+        recovery = recover(files, log, queues, index, plan, progress, before_cut)
     else:
         recovery = _open_by(
-            checkpoint, files, meta, log, queues, index, damages, progress, is_replica
+            checkpoint, files, meta, log, queues, index, damages, progress, is_replica, before_cut
         )
     _refuse_missing_end(meta, log, recovery)
     if not is_replica and (checkpoint is None or not checkpoint.clean):
@@ -279,6 +287,7 @@ def _open_by(
     damages: Damages,
     progress: OpeningProgress,
     is_replica: bool,
+    before_cut: BeforeCut,
 ) -> Recovery:
     end = checkpoint.dispatched_end
     lost = queues.load(checkpoint.queues, end)
@@ -305,7 +314,7 @@ def _open_by(
     plan = ScanPlan(start, indexed_end, end, meta.unchecked_end, power_lost, known)
     if is_replica:
         plan = replace(plan, dispatch_end=max(end, log.start), believes_records=False)
-    recovery = recover(files, log, queues, index, plan, progress)
+    recovery = recover(files, log, queues, index, plan, progress, before_cut)
     recovery.store_time_ms = max(recovery.store_time_ms, checkpoint.store_time_ms)
     recovery.rebuilt_queues = len(lost)
     recovery.index_rebuilt_from = indexed_end if indexed_end < end else None

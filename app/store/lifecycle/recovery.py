@@ -10,7 +10,7 @@ import contextlib
 import logging
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -38,6 +38,14 @@ _CHECKSUM: Final = re.compile(re.escape(CHECKSUM_NAME) + rb"\d{10}\x02")
 
 FLUSH_AT_BYTES: Final = 16 * MIB
 """Units that are kept in memory while the log is read."""
+
+BeforeCut = Callable[[str], object]
+"""Hears why what is about to be cut may have been acknowledged: the cut wipes out the traces. What
+it raises ends the opening, and nothing was cut."""
+
+
+def no_doubt(_because: str) -> None:
+    """Where nobody has to know before the cut."""
 
 
 @dataclass(slots=True)
@@ -92,6 +100,7 @@ def recover(
     index: KeyIndex,
     plan: ScanPlan,
     progress: OpeningProgress,
+    before_cut: BeforeCut = no_doubt,
 ) -> Recovery:
     """Read the log as planned, cut a torn tail. The log is synced when it returns.
 
@@ -137,6 +146,8 @@ def recover(
     torn = scanner.torn or unfinished is not None
     if torn and scanner.anything_behind(recovery.end):
         recovery.cut_because = _doubt_about_tail(log, scanner.end, plan)
+        if recovery.cut_because is not None:
+            before_cut(recovery.cut_because)
         recovery.was_cut = True
         recovery.kept_in, recovery.cut_bytes = keep_and_cut(files, log, recovery.end)
         log.sync_all()

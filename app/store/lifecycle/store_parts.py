@@ -16,7 +16,7 @@ from app.store.formats.files.state_file import StoreMeta
 from app.store.fs.files import FileSystem
 from app.store.index.key_index import KeyIndex
 from app.store.lifecycle.opening import ShardMeta, load_or_make_meta, open_log
-from app.store.lifecycle.recovery import Recovery
+from app.store.lifecycle.recovery import BeforeCut, Recovery, no_doubt
 from app.store.lifecycle.unit_repair import UnitRepair
 from app.store.log.commit_log import CommitLog
 from app.store.queues.queue_table import QueueTable
@@ -48,6 +48,7 @@ class StoreParts:
         call_soon: Callable[[Callable[[], object]], object],
         limits: Limits,
         shard: ShardMeta | None = None,
+        before_cut: BeforeCut = no_doubt,
     ) -> Self:
         """Recover what is there, or make it; that of a replica as its `shard` says. Blocks.
 
@@ -65,5 +66,15 @@ class StoreParts:
         repair = UnitRepair(reader.source, damages)
         queues.repair = repair.repair
         is_replica = shard is not None
-        recovery = open_log(files, meta, log, queues, index, damages, clock, is_replica=is_replica)
+        recovery = open_log(
+            files,
+            meta,
+            log,
+            queues,
+            index,
+            damages,
+            clock,
+            is_replica=is_replica,
+            before_cut=before_cut,
+        )
         return cls(files, config, clock, limits, meta, log, queues, index, reader, repair, recovery)

@@ -8,6 +8,10 @@ Three steps, each on the medium before the next: `begin_opening` before the stor
 an opening wipes out the traces; `end_opening` when it is known what the opening found; `note_stop`
 when a clean stop has synced all. An opening that was interrupted between the first two proves
 nothing.
+
+One that lacked something (`app.domain.shortages`) was not interrupted: nothing is wiped out before
+it is noted (`note_doubt`), and what was not noted is found again. `give_up_opening` takes its mark
+back.
 """
 
 import logging
@@ -16,6 +20,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from app.domain.shortages import shortage_of
 from app.store import paths
 from app.store.formats.files.replica_files import KeptIncarnation, Standing
 from app.store.fs.files import FileSystem
@@ -35,6 +40,12 @@ class Incarnation:
         self._replica_files = replica_files
         self._new_number = new_number
         self._kept = KeptIncarnation(0, Standing.STOPPED, "", 0)
+        self._tried = self._kept
+        """What was written last, or may have been: a write may fail behind its renaming."""
+        self._given_up: KeptIncarnation | None = None
+        """The mark of this process's last opening, where that could not be taken back."""
+        self._is_doubted = False
+        """Whether this opening has a new number for what it cuts."""
 
     @property
     def number(self) -> int:
@@ -47,13 +58,14 @@ class Incarnation:
         reason = None
         if kept is None:
             reason = "it has none, or one that is damaged"
-        elif kept.standing is Standing.OPENING:
+        elif kept.standing is Standing.OPENING and kept != self._given_up:
             reason = "an opening was interrupted"
         elif kept.standing is Standing.OPEN and (kept.boot_id != boot_id or not boot_id):
             reason = "the machine started anew, and the node had not stopped in order"
         elif self._files.exists(paths.SYNC_FAILED):
             reason = "a sync failed"
         number = self._number(kept, reason)
+        self._given_up, self._is_doubted = None, False
         end, damaged = (0, 0) if kept is None else (kept.end, kept.damaged_bytes)
         self._keep(KeptIncarnation(number, Standing.OPENING, boot_id, end, damaged))
         return reason
@@ -68,11 +80,32 @@ class Incarnation:
             reason = f"the end of the log was cut: {recovery.cut_because}"
         elif recovery.end < kept.end:
             reason = f"the log ends at {recovery.end}, and it was at {kept.end}"
-        number = self._number(kept, reason)
+        number = kept.incarnation if self._is_doubted else self._number(kept, reason)
         damaged = max(damaged, kept.damaged_bytes)
         boot_id = self._files.boot_id()
         self._keep(KeptIncarnation(number, Standing.OPEN, boot_id, recovery.end, damaged))
         return reason
+
+    def note_doubt(self, because: str) -> None:
+        """What may have been acknowledged is about to be cut, within an opening."""
+        number = self._number(None, f"the end of the log is cut: {because}")
+        self._keep(replace(self._kept, incarnation=number))
+        self._is_doubted = True
+
+    def give_up_opening(self) -> None:
+        """The opening has lacked something: the next one judges anew. Raises no shortage.
+
+        Without room or a descriptor the mark stays, and this process knows it for its own.
+        """
+        marks = [each for each in (self._tried, self._kept) if each.standing is Standing.OPENING]
+        if not marks:
+            return
+        self._given_up = marks[0]
+        try:
+            self._keep(replace(self._tried, standing=Standing.OPEN))
+        except OSError as error:
+            if shortage_of(error) is None:
+                raise
 
     def note_cut(self, end: int) -> None:
         """The log is about to be cut at `end`, as it has to be."""
@@ -91,5 +124,6 @@ class Incarnation:
         return number
 
     def _keep(self, kept: KeptIncarnation) -> None:
+        self._tried = kept
         self._replica_files.keep_incarnation(kept)
         self._kept = kept

@@ -22,6 +22,7 @@ from typing_extensions import override
 
 from app.domain.clock import Clock
 from app.domain.limits import Limits
+from app.domain.shortages import shortage_of
 from app.runtime.shortage_log import ShortageLog
 from app.store import paths
 from app.store.config import StoreConfig
@@ -93,25 +94,35 @@ class ReplicaStore:
 
     @classmethod
     def open(cls, directory: ReplicaDirectory, options: OpeningOptions) -> Self:
-        """Judge, recover, judge again. Raises `StoreUnusable`, or `OSError`: maybe a shortage.
+        """Judge, recover, judge again. Raises `StoreUnusable`, `OSError` or `MemoryError`: maybe a
+        shortage.
 
-        `directory.incarnation` is another one behind it where the directory proves nothing.
+        `directory.incarnation` is another one behind it where the directory proves nothing; a
+        shortage alone does not make it one. The first checkpoint comes behind that judgement: the
+        next opening reads from there, and finds no damage before it again.
         """
-        directory.incarnation.begin_opening()
-        parts = StoreParts.open(
-            directory.files,
-            options.config,
-            options.clock,
-            options.call_soon,
-            options.limits,
-            options.shard,
-        )
-        store = cls(directory, parts)
+        incarnation = directory.incarnation
         try:
-            store.checkpoints.open(store.begin_checkpoint)
-            directory.incarnation.end_opening(parts.recovery)
-        except BaseException:
-            store.close()
+            incarnation.begin_opening()
+            parts = StoreParts.open(
+                directory.files,
+                options.config,
+                options.clock,
+                options.call_soon,
+                options.limits,
+                options.shard,
+                incarnation.note_doubt,
+            )
+            store = cls(directory, parts)
+            try:
+                incarnation.end_opening(parts.recovery)
+                store.checkpoints.open(store.begin_checkpoint)
+            except BaseException:
+                store.close()
+                raise
+        except (OSError, MemoryError) as error:
+            if shortage_of(error) is not None:
+                incarnation.give_up_opening()
             raise
         return store
 

@@ -15,6 +15,7 @@ from app.replica.replica_status import Role
 from app.runtime.system_clock import SystemClock
 from app.store import MessageStore, OsFiles, StoreUnusable, paths
 from app.store.formats.files.replica_files import KeptPromise, Standing
+from app.store.fs.files import File
 from app.store.lifecycle.opening import ShardMeta
 from app.store.lifecycle.store_parts import StoreParts
 from app.store.replica.block_reader import BlockReader
@@ -266,3 +267,28 @@ async def test_a_replica_that_cannot_keep_its_promise_fails_and_does_not_stop_as
         kept = ReplicaFiles(third.files).incarnation()
         assert kept is not None
         assert kept.standing is Standing.OPEN
+
+
+async def test_a_shortage_behind_a_term_costs_no_incarnation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shard_of(tmp_path) as shard:
+        first = await shard.served()
+        await append(first, [b"one"])
+        await until(shard.are_equal)
+        before, lacked = first.member, 0
+
+        def lack(path: str, *, create: bool = False) -> File:
+            nonlocal lacked
+            if path == paths.CHECKPOINT and lacked < 2:
+                lacked += 1
+                raise OSError(errno.EMFILE, "no descriptor")
+            return OsFiles.open(first.files, path, create=create)
+
+        monkeypatch.setattr(first.files, "open", lack)
+        first.runner.transfer()
+        await append(await shard.served(first), [b"two"])
+        await until(shard.are_equal)
+        assert lacked == 2
+        assert first.member == before
+        assert any(each.code == "REPLICA_PAUSED" for each in first.runner.status().alarms)

@@ -10,6 +10,7 @@ from curlew_client.assigned.retries import Retries
 from curlew_client.assigned.share import Said
 from curlew_client.consuming.working import Handler
 from curlew_client.errors import ConnectionFailed
+from curlew_client.producing.routes import Routes
 from typing_extensions import override
 
 from tests.client.assigned.test_assigned_share import told
@@ -42,7 +43,11 @@ async def test_the_end_waits_for_what_is_settled_by_hand() -> None:
         return
 
     session: Any = SimpleNamespace(
-        client_id="me", timeout_s=1, options=SimpleNamespace(retries=0), connect_timeout_s=1
+        client_id="me",
+        timeout_s=1,
+        options=SimpleNamespace(retries=0),
+        connect_timeout_s=1,
+        routes=Routes(lambda _: None, lambda _: 0.0, is_on=True, is_one_given=True),
     )
     sender: Any = SimpleNamespace(call=call)
     handler = Handler(nothing_given, True, 1, None, 1, 1, 1)

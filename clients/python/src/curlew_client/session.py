@@ -27,7 +27,7 @@ from curlew_client.options import (
 from curlew_client.producing.fault_table import FaultTable
 from curlew_client.producing.lanes import Lane, Lanes
 from curlew_client.producing.messages import SendRequest
-from curlew_client.producing.routes import Routes, Way, scope_of
+from curlew_client.producing.routes import NO_RELAY, Routes, Way, scope_of
 from curlew_client.wire.durations import seconds_of
 
 State = Literal["created", "running", "closing", "closed"]
@@ -187,7 +187,7 @@ class Session:
             if way.may_choose:
                 lines += f"mq-queue-id: {way.queue_id}\r\n"
             if way.url is not None and request.is_numbered:
-                lines += "mq-forward: no\r\n"
+                lines += NO_RELAY
         if ":request" not in request.target:  # which asks, and takes no name
             lines += f"mq-client-id: {self.client_id}\r\n"
         if lane is not None:

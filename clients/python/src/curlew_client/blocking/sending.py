@@ -24,7 +24,15 @@ from curlew_client.options import Node
 from curlew_client.producing.attempts import Attempts
 from curlew_client.producing.lanes import Lane
 from curlew_client.producing.messages import SendRequest
-from curlew_client.producing.routes import AGAIN_S, REFUSED_S, Way, is_not_leader, scope_of
+from curlew_client.producing.routes import (
+    AGAIN_S,
+    NO_RELAY,
+    REFUSED_S,
+    Straight,
+    Way,
+    is_not_leader,
+    scope_of,
+)
 from curlew_client.session import Session
 from curlew_client.wire.http1 import Answer, path_part
 from curlew_client.wire.problems import error_of
@@ -35,7 +43,8 @@ Reply = tuple[Answer, str]
 ROUTE_TIMEOUT_S = 1.0
 """How long a send waits for the route of its topic, once in `valid_ms`."""
 
-_OF_THE_NODE = ConnectionFailed, TimedOut, NodeFault
+OF_THE_NODE = ConnectionFailed, TimedOut, NodeFault
+"""Errors that say something of the node, not of the request."""
 _OF_THE_LANE = SequenceOutOfOrder, ProducerFenced, ProducerSealed
 """Errors after which the numbers of a lane are of no use."""
 
@@ -112,7 +121,7 @@ class BlockingSender:
         def recovers(error: CurlewError) -> bool:
             """A node that leads the shard no more, and one that has forgotten the lane: over any
             node, and in the lane under a new name, the message goes on."""
-            is_of_the_node = isinstance(error, _OF_THE_NODE)
+            is_of_the_node = isinstance(error, OF_THE_NODE)
             session.routes.failed(request, way, error, monotonic(), is_of_the_node=is_of_the_node)
             if way is not None and way.url is not None and is_not_leader(error):
                 way.url = None
@@ -165,19 +174,25 @@ class BlockingSender:
         timeout_s: float,
         retries: int = 0,
         is_long: bool = False,
+        leader: str | None = None,
     ) -> Reply:
         """Another request, which may be repeated whatever happened. Takes no slot.
 
-        `is_long`: it waits by intention, and says nothing about how fast the node is.
+        `is_long`: it waits by intention, and says nothing about how fast the node is. `leader`: the
+        URL of the node that is to do it for its own shard alone.
         """
         session = self._session
         deadline_s = monotonic() + timeout_s
         attempts = Attempts(deadline_s, retries, may_repeat=True)
+        if leader is not None:
+            lines += NO_RELAY
 
         def rendered(node: Node) -> bytes:
             return session.render(node, method, target, lines, body)
 
-        return self._attempt(attempts, deadline_s, rendered, _never, is_long=is_long)
+        return self._attempt(
+            attempts, deadline_s, rendered, _never, way=Straight(leader), is_long=is_long
+        )
 
     def _attempt(
         self,
@@ -187,7 +202,7 @@ class BlockingSender:
         recovers: Callable[[CurlewError], bool],
         move: Callable[[], None] | None = None,
         *,
-        way: Way | None = None,
+        way: Straight | None = None,
         is_long: bool = False,
     ) -> Reply:
         session = self._session
@@ -202,7 +217,7 @@ class BlockingSender:
             except CurlewError as caught:
                 error = caught
             now_s = monotonic()
-            is_of_the_node = isinstance(error, _OF_THE_NODE)
+            is_of_the_node = isinstance(error, OF_THE_NODE)
             if is_of_the_node or not is_long:
                 session.faults.report(
                     node.url, (now_s - began_s) * 1_000, now_s * 1_000, has_failed=is_of_the_node

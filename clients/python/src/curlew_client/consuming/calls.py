@@ -7,9 +7,9 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from curlew_client.aio.sending import AsyncSender
+from curlew_client.aio.sending import OF_THE_NODE, AsyncSender
 from curlew_client.consuming.decisions import (
     GONE,
     Decision,
@@ -17,10 +17,12 @@ from curlew_client.consuming.decisions import (
     settle_body,
     settled_of,
 )
+from curlew_client.consuming.leaders import Leaders, by_leader
 from curlew_client.consuming.leases import Leases
 from curlew_client.consuming.messages import Received
 from curlew_client.errors import CurlewError, NotFound, ServiceError
 from curlew_client.producing.messages import check_name
+from curlew_client.producing.routes import is_not_leader
 from curlew_client.session import Session
 from curlew_client.wire.documents import loads
 from curlew_client.wire.durations import Duration, seconds_of
@@ -68,6 +70,14 @@ class ReceiveOptions:
         return cls(topic, group, filter_text, invisible_s, hold_s)
 
 
+class Extended(NamedTuple):
+    """The status of an extension, and the new handle of its lease."""
+
+    message: Received[Any]
+    status: int
+    handle: str | None
+
+
 class GroupCalls:
     """The requests of one consumer. On the event loop of its sender."""
 
@@ -78,6 +88,7 @@ class GroupCalls:
         self._target = (
             f"/v1/topics/{path_part(options.topic)}/groups/{path_part(options.group)}/messages:"
         )
+        self._leaders = Leaders(session.routes, options.topic)
         self._can_release = True
         self._open: dict[str, Any] | None = None
         """A receive that was given up before its answer was read."""
@@ -108,21 +119,65 @@ class GroupCalls:
         self, asked: dict[str, Any], wait_s: float, settle: Callable[[Decision], Any]
     ) -> list[Received[Any]]:
         self._open = asked
+        routes, leaders = self._session.routes, self._leaders
+        if routes.is_on:
+            await self._sender.learn_route(
+                self.options.topic, monotonic() + self._session.timeout_s
+            )
+        for url in leaders.to_look_at(monotonic()):
+            found = await self._look(url, {**asked, "wait": 0}, 0, settle)
+            if found is None:
+                break
+            if found:
+                return found
+        else:
+            only = leaders.to_wait_at(monotonic())
+            if only is not None:
+                found = await self._look(only, asked, wait_s, settle)
+                if found is not None:
+                    return found
+        return await self._ask(asked, wait_s, settle, None)
+
+    async def _look(
+        self, url: str, asked: dict[str, Any], wait_s: float, settle: Callable[[Decision], Any]
+    ) -> list[Received[Any]] | None:
+        """What a leader gives; None: it cannot be asked, or refuses. Any node then says what is to
+        be said, and gives what this one may have leased."""
+        try:
+            return await self._ask(asked, wait_s, settle, url)
+        except CurlewError as error:
+            self._failed(url, error)
+            return None
+
+    async def _ask(
+        self,
+        asked: dict[str, Any],
+        wait_s: float,
+        settle: Callable[[Decision], Any],
+        leader: str | None,
+    ) -> list[Received[Any]]:
         answer, url = await self._sender.call(
             "POST",
             f"{self._target}receive?body=base64",
             json.dumps(asked).encode(),
             lines="content-type: application/json\r\n",
             timeout_s=wait_s + self._session.timeout_s,
-            retries=self._session.options.retries,
+            retries=0 if leader is not None else self._session.options.retries,
             is_long=True,
+            leader=leader,
         )
         try:
             shown = loads(answer.body)["messages"]
             self._open = None
-            return [Received(each, settle) for each in shown]
+            found = [Received(each, settle) for each in shown]
         except (ValueError, KeyError, TypeError):
             raise error_of(answer, url) from None
+        self._leaders.gave(leader, found, asked["max_messages"])
+        return found
+
+    def _failed(self, url: str, error: CurlewError) -> None:
+        is_of_the_node = isinstance(error, OF_THE_NODE)
+        self._leaders.failed(url, error, monotonic(), is_of_the_node=is_of_the_node)
 
     async def recovered(self, settle: Callable[[Decision], Any]) -> list[Received[Any]]:
         """The messages of a receive that was given up, which nobody would have until their leases
@@ -131,50 +186,96 @@ class GroupCalls:
         if asked is None:
             return []
         try:
-            return await self._receive({**asked, "wait": 0}, 0, settle)
+            return await self._ask({**asked, "wait": 0}, 0, settle, None)  # who asks all shards
         except CurlewError as error:
             LOG.debug("a receive that was given up is left to its leases: %s", error)
             return []
 
     async def settle(self, decisions: Sequence[Decision]) -> list[Settled]:
-        """Say what became of messages, at most `SETTLE_MAX` at once; the result of each."""
+        """Say what became of messages, at most `SETTLE_MAX` at once; the result of each, in any
+        order. What one of several leaders does not answer for has its error as its problem."""
+        parts = by_leader(decisions, lambda each: each.message)
+        if len(parts) == 1:
+            return await self._settle_at(*parts[0])
+        found = await asyncio.gather(*(self._settle_part(*part) for part in parts))
+        return [each for part in found for each in part]
+
+    async def _settle_part(self, leader: str | None, decisions: list[Decision]) -> list[Settled]:
+        try:
+            return await self._settle_at(leader, decisions)
+        except CurlewError as error:
+            status = error.status if isinstance(error, ServiceError) else 503
+            return [Settled(each, status, {"detail": str(error)}) for each in decisions]
+
+    async def _settle_at(self, leader: str | None, decisions: list[Decision]) -> list[Settled]:
         if not self._can_release:
             decisions = [_without_release(each) for each in decisions]
         body, ordered = settle_body(decisions)
         try:
-            shown = await self._post("settle", body)
+            shown = await self._post("settle", body, leader)
         except ServiceError as error:
             if "results" in error.fields:
                 return settled_of(error.fields, ordered)
             if self._can_release and "releases" in str(error) and error.status == 400:
                 self._can_release = False  # an older node
-                return await self.settle(decisions)
+                return await self._settle_at(leader, decisions)
             raise
         return settled_of(shown, ordered)
 
-    async def extend(self, messages: Sequence[Received[Any]]) -> list[tuple[int, str | None]]:
-        """Hold leases for longer: the status of each, and its new handle."""
+    async def extend(self, messages: Sequence[Received[Any]]) -> list[Extended]:
+        """Hold leases for longer. Where there are several leaders, the messages of one that cannot
+        be asked are left out."""
+        parts = by_leader(messages, lambda each: each)
+        found = await asyncio.gather(
+            *(self._extend_at(*part) for part in parts), return_exceptions=True
+        )
+        results: list[Extended] = []
+        for each in found:
+            if isinstance(each, BaseException):
+                if len(parts) == 1 or not isinstance(each, CurlewError):
+                    raise each
+                LOG.warning("leases of one shard cannot be extended now: %s", each)
+            else:
+                results += each
+        return results
+
+    async def _extend_at(self, leader: str | None, messages: list[Received[Any]]) -> list[Extended]:
         handles = [message.receipt_handle for message in messages]
         asked = {
             "receipt_handles": handles,
             "invisible_ms": round(self.options.invisible_s * 1_000),
         }
         try:
-            shown = await self._post("extend", json.dumps(asked).encode())
+            shown = await self._post("extend", json.dumps(asked).encode(), leader)
         except ServiceError as error:
             if "results" not in error.fields:
                 raise
             shown = error.fields
-        return [(each["status"], each.get("new_receipt_handle")) for each in shown["results"]]
+        return [
+            Extended(message, each["status"], each.get("new_receipt_handle"))
+            for message, each in zip(messages, shown["results"], strict=True)
+        ]
 
-    async def _post(self, what: str, body: bytes) -> Any:
+    async def _post(self, what: str, body: bytes, leader: str | None) -> Any:
+        """Straight to the leader; over any node when it cannot be reached, or leads no more."""
+        if leader is not None:
+            try:
+                return await self._post_to(leader, what, body)
+            except CurlewError as error:
+                if not (isinstance(error, OF_THE_NODE) or is_not_leader(error)):
+                    raise
+                self._failed(leader, error)
+        return await self._post_to(None, what, body)
+
+    async def _post_to(self, leader: str | None, what: str, body: bytes) -> Any:
         answer, _ = await self._sender.call(
             "POST",
             self._target + what,
             body,
             lines="content-type: application/json\r\n",
             timeout_s=self._session.timeout_s,
-            retries=self._session.options.retries,
+            retries=0 if leader is not None else self._session.options.retries,
+            leader=leader,
         )
         return loads(answer.body)
 
@@ -284,7 +385,7 @@ class LeasedGroup:
             except CurlewError as error:
                 LOG.warning("leases cannot be extended now: %s", error)
                 return
-            for message, (status, handle) in zip(some, results, strict=True):
+            for message, status, handle in results:
                 if status in GONE:
                     self.leases.drop(message)
                 else:

@@ -19,7 +19,7 @@ class Received(Generic[Done]):
     himself, and nothing more happens. The lease is extended while the block or the worker has it.
     """
 
-    __slots__ = ("_settle", "_shown", "body", "is_settled", "receipt_handle")
+    __slots__ = ("_settle", "_shown", "body", "is_settled", "leader", "receipt_handle")
 
     def __init__(self, shown: dict[str, Any], settle: Callable[[Decision], Done]) -> None:
         self._shown = shown
@@ -28,6 +28,8 @@ class Received(Generic[Done]):
         self.receipt_handle: str = shown["receipt_handle"]
         self.is_settled = False
         """Whether something was decided about it."""
+        self.leader: str | None = None
+        """The URL of the node that gave it without a relay; None: any node did."""
 
     # --- what it is
 

@@ -8,7 +8,7 @@ import asyncio
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,7 +16,6 @@ from typing import Any, Final
 from curlew_client.consuming.calls import LOG, RETRY_S, SETTLE_MAX, LeasedGroup
 from curlew_client.consuming.decisions import Decision
 from curlew_client.consuming.handlers import decisions_of
-from curlew_client.consuming.line import AsyncLine
 from curlew_client.consuming.messages import Received
 
 Work = list[Received[Any]]
@@ -38,6 +37,45 @@ class Handler:
     messages_max: int
     bytes_max: int
     span_max: int
+
+
+class AsyncLine:
+    """The line in which pieces wait for handlers that are coroutines. On one event loop.
+
+    An `asyncio.Queue` costs more for each piece than a short handler does. Who finds `pieces` empty
+    waits with `get`; else he takes from the left himself.
+    """
+
+    def __init__(self) -> None:
+        self.pieces: deque[Any] = deque()
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._loop = asyncio.get_running_loop()
+
+    def put(self, pieces: Collection[Any]) -> None:
+        """Add pieces, and wake as many who wait."""
+        self.pieces.extend(pieces)
+        self._wake(len(pieces))
+
+    def _wake(self, count: int) -> None:
+        waiters = self._waiters
+        while count > 0 and waiters:
+            waiter = waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                count -= 1
+
+    async def get(self) -> Any:
+        """The next piece, when there is one."""
+        while not self.pieces:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if not waiter.cancelled() and self.pieces:
+                    self._wake(1)  # who was woken takes nothing
+                raise
+        return self.pieces.popleft()
 
 
 class Handlers:
@@ -64,7 +102,7 @@ class Handlers:
         self._loop = asyncio.get_running_loop()
         self._is_batch = handler.batch is not None
         self._line: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._async_line: AsyncLine[Any] = AsyncLine()
+        self._async_line = AsyncLine()
         self._tasks: list[asyncio.Task[None]] = []
         self._threads: list[threading.Thread] = []
 

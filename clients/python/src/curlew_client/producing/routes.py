@@ -1,4 +1,4 @@
-"""Where the queues of topics are led, and which node a send goes to. Pure.
+"""Where the queues of topics are led, and which node a send or a receive goes to. Pure.
 
 A cluster of several shards takes any request at any node, and relays it. A client spares the relay:
 it asks for the route of a topic, keeps it for `valid_ms`, and sends straight to the node that leads
@@ -8,6 +8,7 @@ the queue. A node that refuses as `NOT_LEADER` ends the route; that send goes on
 - A queue that is named: its leader.
 - A sharding key: the leader of the queue that it chooses. The node chooses the queue itself, so a
   route that is not the newest costs a relay and never another queue.
+- A receive looks at each leader of queues that are read, and waits at any node.
 
 A lone node is not asked twice. With one address, a client learns the route behind its first send;
 when that has one shard it asks no more, unless a node answers as only nodes of a cluster do.
@@ -35,6 +36,8 @@ ASIDE_S: Final = 5.0
 UNREACHED_S: Final = 30.0
 """How long a node that could not be reached is asked over others."""
 VALID_S_MAX: Final = 600.0
+NO_RELAY: Final = "mq-forward: no\r\n"
+"""The header line of a request that goes straight to a leader."""
 
 _OF_CLUSTERS: Final = frozenset(
     {"NOT_LEADER", "SHARD_UNAVAILABLE", "RELAY_INTERRUPTED", "SEQUENCE_OUT_OF_ORDER"}
@@ -53,10 +56,12 @@ class RoutedQueue(NamedTuple):
 
 
 class Route(NamedTuple):
-    """The queues of a topic that take messages, the first so many."""
+    """Of a topic. `queues`: those that take messages, the first so many."""
 
     queues: Sequence[RoutedQueue]
     shard_count: int
+    readers: Sequence[str | None]
+    """The leader of each shard with queues that are read, as `RoutedQueue.url`."""
 
 
 class _Kept:
@@ -78,16 +83,25 @@ def java_hash(text: str) -> int:
     return value - 0x1_0000_0000 if value >= 0x8000_0000 else value
 
 
-class Way:
-    """Where the attempts of one send go. `queue_id`: that the client chose, or was given."""
+class Straight:
+    """Where the attempts of a request of one shard go."""
 
-    __slots__ = ("may_choose", "queue_id", "shard", "url")
+    __slots__ = ("url",)
 
-    def __init__(self, queue: RoutedQueue, url: str | None, *, may_choose: bool) -> None:
-        self.queue_id = queue.queue_id
-        self.shard = queue.shard
+    def __init__(self, url: str | None) -> None:
         self.url = url
         """Of the leader; None: any node, which relays."""
+
+
+class Way(Straight):
+    """Where the attempts of one send go. `queue_id`: that the client chose, or was given."""
+
+    __slots__ = ("may_choose", "queue_id", "shard")
+
+    def __init__(self, queue: RoutedQueue, url: str | None, *, may_choose: bool) -> None:
+        super().__init__(url)
+        self.queue_id = queue.queue_id
+        self.shard = queue.shard
         self.may_choose = may_choose
 
 
@@ -175,14 +189,16 @@ class Routes:
         shard_count = len({row["shard"] for row in rows})
         learn = self._learn if shard_count > 1 or self._is_cluster else _no_node
         queues: list[RoutedQueue] = []
+        readers: dict[str, str | None] = {}
         for row in rows:
-            if "w" not in row["perm"]:
-                break
             leader = None if row["leader"] is None else learn(row["leader"])
             url = None if leader is None else leader.url
             is_led = row["leader"] is not None
-            queues.append(RoutedQueue(row["queue_id"], row["shard"], is_led, url))
-        return Route(queues, shard_count)
+            if "w" in row["perm"] and row["queue_id"] == len(queues):
+                queues.append(RoutedQueue(row["queue_id"], row["shard"], is_led, url))
+            if "r" in row["perm"]:
+                readers[row["shard"]] = url
+        return Route(queues, shard_count, list(readers.values()))
 
     # --- choosing
 
@@ -237,6 +253,28 @@ class Routes:
     def _straight(self, queue: RoutedQueue, now_s: float) -> str | None:
         url = queue.url
         return None if url is None or self._unreached_s.get(url, 0) > now_s else url
+
+    # --- reading
+
+    def readers(self, topic: str, now_s: float) -> list[str]:
+        """The leaders of a topic's shards that are read, where each is known and can be used from
+        here; else none, and any node is asked."""
+        kept = self._kept.get(topic)
+        if not self.is_on or not self._is_cluster or kept is None or kept.route is None:
+            return []
+        urls = [url for url in kept.route.readers if url is not None]
+        if len(urls) < len(kept.route.readers):
+            return []
+        return urls if all(self._unreached_s.get(url, 0) <= now_s for url in urls) else []
+
+    def not_read(
+        self, topic: str, url: str, error: CurlewError, now_s: float, *, is_of_the_node: bool
+    ) -> None:
+        """A leader did not answer, or leads no more; the next request asks for the route."""
+        if is_of_the_node:
+            self._unreached_s[url] = now_s + UNREACHED_S
+        if is_of_the_node or is_not_leader(error):
+            self._expire(topic)
 
     # --- what became of attempts
 

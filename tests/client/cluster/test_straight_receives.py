@@ -1,0 +1,193 @@
+"""Where a client receives and settles in a cluster of several shards: at the leaders while there is
+much to do, at any node to wait. By rules without I/O, and against three nodes of three shards."""
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from curlew_client import AsyncClient, CurlewError
+from curlew_client.consuming.leaders import Leaders, by_leader
+from curlew_client.consuming.messages import Received
+from curlew_client.options import believed, node_of
+from curlew_client.producing.routes import UNREACHED_S, Routes
+
+from app.api.relay.over_shards import OverShards
+from tests.support.cluster.three_nodes import ServedNode, three_nodes
+from tests.support.metadata.databases import PostgresDatabases
+
+URLS = ("http://a:1", "http://b:1", "http://c:1")
+
+
+def leaders(*queues: tuple[str, str, str | None]) -> tuple[Leaders, Routes]:
+    """A consumer of a topic with these queues: shard, permission, leader."""
+    routes = Routes(
+        lambda url: believed(url, [node_of("http://z:1")]),
+        lambda url: 0.0,
+        is_on=True,
+        is_one_given=True,
+    )
+    rows = [
+        {"queue_id": number, "shard": shard, "perm": perm, "leader": leader}
+        for number, (shard, perm, leader) in enumerate(queues)
+    ]
+    document = {"topic": "orders", "valid_ms": 30_000, "queues": rows}
+    routes.keep("orders", 200, None, json.dumps(document).encode(), 0)
+    return Leaders(routes, "orders"), routes
+
+
+def of_three() -> tuple[Leaders, Routes]:
+    return leaders(*(("abc"[number], "rw", url) for number, url in enumerate(URLS)))
+
+
+def received(count: int) -> list[Received[None]]:
+    return [Received({"receipt_handle": str(number)}, lambda _: None) for number in range(count)]
+
+
+# --- rules
+
+
+def test_leaders_are_looked_at_while_half_of_what_was_asked_for_comes() -> None:
+    found, _ = of_three()
+    assert found.to_look_at(0) == [], "nobody knows of anything to do"
+    found.gave(None, received(7), 16)
+    assert found.to_look_at(0) == []
+    found.gave(None, received(8), 16)
+    assert found.to_look_at(0) == list(URLS)
+    found.gave(URLS[2], [], 16)
+    assert found.to_look_at(0) == []
+
+
+def test_leaders_take_turns() -> None:
+    found, _ = of_three()
+    order = []
+    found.gave(None, received(1), 1)
+    for _ in range(6):
+        first = found.to_look_at(0)[0]
+        found.gave(first, received(1), 1)
+        order.append(first)
+    assert order == [*URLS, *URLS]
+
+
+def test_a_topic_of_one_shard_is_waited_at_where_it_is_led() -> None:
+    found, routes = leaders(("a", "rw", URLS[0]), ("a", "rw", URLS[0]))
+    assert found.to_wait_at(0) is None, "a lone node is where the client has it"
+    routes.is_on = True
+    other = [{"queue_id": n, "shard": "ab"[n], "perm": "rw", "leader": URLS[n]} for n in (0, 1)]
+    routes.keep("other", 200, None, json.dumps({"valid_ms": 1, "queues": other}).encode(), 0)
+    one = [{"queue_id": 0, "shard": "a", "perm": "rw", "leader": URLS[0]}]
+    routes.keep("orders", 200, None, json.dumps({"valid_ms": 1, "queues": one}).encode(), 0)
+    assert found.to_wait_at(0) == URLS[0]
+    assert of_three()[0].to_wait_at(0) is None
+
+
+def test_queues_that_only_drain_are_read_and_those_that_only_take_are_not() -> None:
+    found, _ = leaders(("a", "rw", URLS[0]), ("b", "w", URLS[1]), ("c", "r", URLS[2]))
+    found.gave(None, received(1), 1)
+    assert found.to_look_at(0) == [URLS[0], URLS[2]]
+
+
+def test_where_one_leader_is_not_known_or_cannot_be_reached_any_node_is_asked() -> None:
+    found, _ = leaders(("a", "rw", URLS[0]), ("b", "rw", None))
+    found.gave(None, received(1), 1)
+    assert found.to_look_at(0) == []
+    found, routes = of_three()
+    found.gave(None, received(1), 1)
+    assert routes.asks("orders", 1.0) is None
+    assert routes.asks("orders", 1.0) is None, "the route is fresh"
+    found.failed(URLS[1], CurlewError("gone"), 1.0, is_of_the_node=True)
+    assert found.to_look_at(1.0) == []
+    assert routes.asks("orders", 1.0) is not None
+    assert found.to_look_at(1.0 + UNREACHED_S) == list(URLS)
+
+
+def test_messages_are_settled_where_they_came_from() -> None:
+    found, _ = of_three()
+    some, others = received(2), received(1)
+    found.gave(URLS[1], some, 2)
+    found.gave(None, others, 2)
+    assert by_leader([*some, *others], lambda each: each) == [(URLS[1], some), (None, others)]
+
+
+# --- three nodes of three shards
+
+
+@pytest.fixture
+async def nodes(
+    tmp_path: Path, postgres_databases: PostgresDatabases
+) -> AsyncIterator[list[ServedNode]]:
+    async with three_nodes(tmp_path, postgres_databases.migrated()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, bool]]:
+    """Requests by what they are, and whether their node did them for all shards."""
+    found: Counter[tuple[str, bool]] = Counter()
+    answered = OverShards.answered
+
+    async def noted(self: OverShards, exchange: Any, operation: Any, names: Any) -> bool:
+        is_of_all = await answered(self, exchange, operation, names)
+        found[operation.operation_id, is_of_all] += 1
+        return is_of_all
+
+    monkeypatch.setattr(OverShards, "answered", noted)
+    return found
+
+
+async def send_to_each_queue(node: ServedNode, count: int) -> set[str]:
+    texts = {f"order-{number}" for number in range(count)}
+    for number, text in enumerate(sorted(texts)):
+        path = f"/v1/topics/orders/messages?queue_id={number % 3}"
+        answer = await node.client.post(path, content=text.encode())
+        assert answer.status_code == 201, answer.text
+    return texts
+
+
+async def unsettled(node: ServedNode) -> int:
+    answer = await node.client.get("/v1/groups/billing/lag")
+    return int(answer.json()["ready"]) + int(answer.json()["in_flight"])
+
+
+@pytest.mark.anyio
+@pytest.mark.postgres
+async def test_a_backlog_is_received_and_settled_at_the_leaders(
+    nodes: list[ServedNode], asked: Counter[tuple[str, bool]]
+) -> None:
+    texts = await send_to_each_queue(nodes[0], 90)
+    await nodes[0].client.put("/v1/groups/billing", json={})
+    for each in nodes:
+        await each.node.metadata.refresh()
+    asked.clear()
+    got: list[str] = []
+    async with (
+        AsyncClient(str(nodes[0].client.base_url)) as curlew,
+        curlew.receive("orders", group="billing", limit=90, idle="20s") as messages,
+    ):
+        got += [message.text async for message in messages]
+    assert sorted(got) == sorted(texts), "each once"
+    assert await unsettled(nodes[0]) == 0
+    assert asked["receive_messages", False] + asked["settle_messages", False] > 0
+    assert asked["receive_messages", True] <= 3, asked
+    assert asked["settle_messages", True] <= 3, asked
+
+
+@pytest.mark.anyio
+@pytest.mark.postgres
+async def test_a_leader_that_ends_holds_up_nobody(nodes: list[ServedNode]) -> None:
+    await send_to_each_queue(nodes[0], 90)
+    await nodes[0].client.put("/v1/groups/billing", json={})
+    for each in nodes:
+        await each.node.metadata.refresh()
+    got: list[int] = []
+    async with AsyncClient([str(each.client.base_url) for each in nodes[:2]]) as curlew:
+        async with curlew.receive("orders", group="billing", limit=30, idle="20s") as messages:
+            got += [message.queue_id async for message in messages]
+        await nodes.pop().stop()
+        async with curlew.receive("orders", group="billing", idle="2s") as messages:
+            got += [message.queue_id async for message in messages]
+    counts = Counter(got)
+    assert (counts[0], counts[1]) == (30, 30)
+    assert counts[2] < 30, "the rest is with the node that is gone"

@@ -15,12 +15,15 @@ from app.cluster.metadata.listing import Page
 from app.cluster.metadata.metadata import Metadata
 from app.cluster.metadata.nodes.beats import Beat
 from app.cluster.metadata.nodes.cluster_events import ClusterEvent, ClusterEvents, Event
+from app.cluster.metadata.nodes.replica_sets import JoinRequest, ReplicaRefused, ReplicaSet
+from app.cluster.metadata.nodes.shard_rows import ShardRows
 from app.cluster.metadata.nodes.shards import Claim, ForeignStore
 from app.cluster.metadata.schema.migration import Migrated, migrate
 from app.cluster.metadata.snapshot import (
     ClusterSnapshot,
     GroupView,
     NodeView,
+    ReplicaMember,
     ShardView,
     TopicView,
 )
@@ -43,10 +46,15 @@ __all__ = [
     "ForeignStore",
     "GroupView",
     "Head",
+    "JoinRequest",
     "Metadata",
     "Migrated",
     "NodeView",
     "Page",
+    "ReplicaMember",
+    "ReplicaRefused",
+    "ReplicaSet",
+    "ShardRows",
     "ShardView",
     "Sought",
     "TopicView",

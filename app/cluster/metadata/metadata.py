@@ -27,6 +27,7 @@ from app.cluster.metadata.listing import Page, Wanted, page_of
 from app.cluster.metadata.nodes import beats, nodes, shards, shared_secrets, stored_settings
 from app.cluster.metadata.nodes.beats import Beat
 from app.cluster.metadata.nodes.cluster_events import ClusterEvents
+from app.cluster.metadata.nodes.replica_sets import ReplicaSets
 from app.cluster.metadata.nodes.shards import Claim
 from app.cluster.metadata.schema.schema import check_file, check_schema
 from app.cluster.metadata.snapshot import (
@@ -83,6 +84,7 @@ class Metadata:
         self.policies = Policies(access, limits, self.principals.refresh)
         self.audit = AuditTrail(database, clock)
         self.events = ClusterEvents(database)
+        self.replica_sets = ReplicaSets(database, self._joined)
         self.principals.audit = self.schedules.audit = self.audit
         self._database = database
         self._clock = clock
@@ -366,6 +368,11 @@ class Metadata:
         await self._load()
         shard = self.snapshot.shards.get(self.shard)
         return 0 if shard is None else shard.epoch
+
+    async def _joined(self, shard: str) -> None:
+        """This node has a replica of the shard. By which grant it leads is its replica's matter."""
+        self.shard = shard
+        await self._load()
 
     async def lead_shard(self, grant_id: bytes, epoch: int) -> None:
         """Tell the others in which epoch the shard is led and where; it is known here at once."""

@@ -176,6 +176,17 @@ class NodeView:
     """Of the program."""
 
 
+class ReplicaMember(NamedTuple):
+    """A node that has a replica of a shard, in sync or not."""
+
+    node_id: str
+    cluster_url: str
+    """Where the other replicas reach it."""
+    advertise_url: str | None
+    """Where clients reach it; None: nowhere."""
+    zone: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class ShardView:
     """A shard, and where its leader is reached."""

@@ -42,6 +42,28 @@ class RowChange(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """The first set of a shard: nobody was elected, so nothing is confirmed and all have as much.
+
+    Told when there are `min_in_sync` replicas, so that even the first block has as many; a shard
+    without a set has no leader. Until the first election one of the set that comes in another
+    incarnation takes its own place."""
+
+    in_sync: frozenset[Member]
+
+    def apply(self, row: ShardRow, now_ms: int) -> ShardRow | None:
+        """Granted before the first election, for enough replicas, and for the same nodes again."""
+        del now_ms
+        nodes = {member.node for member in self.in_sync}
+        is_other = bool(row.in_sync) and nodes != {member.node for member in row.in_sync}
+        is_enough = len(nodes) == len(self.in_sync) >= row.min_in_sync
+        if row.term != NO_TERM or not is_enough or is_other or self.in_sync == row.in_sync:
+            return None
+        version = row.in_sync_version + 1
+        return replace(row, in_sync=self.in_sync, in_sync_version=version, settled_version=version)
+
+
+@dataclass(frozen=True, slots=True)
 class Elect:
     """R1: `candidate` leads from now on. The former leader leaves the set, if that may be."""
 

@@ -30,6 +30,9 @@ Kind = Literal[
     "shard_handed_over",
     "metadata_regressed",
     "shard_written_back",
+    "replica_joined",
+    "replica_moved",
+    "replica_removed",
 ]
 
 _UNIX_EPOCH_DAY: Final = 2_440_587.5

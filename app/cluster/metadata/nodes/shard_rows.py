@@ -87,7 +87,7 @@ class ShardRows:
         query = select(shards, clock_ms().label("now_ms")).where(shards.c.name == self._name)
         async with self._database.asking() as connection:
             found = (await connection.execute(query)).one_or_none()
-        return None if found is None else SeenRow(_row_of(found), found.now_ms)
+        return None if found is None else SeenRow(row_of(found), found.now_ms)
 
     async def change(self, change: RowChange) -> ChangedRow | None:
         """Carry it out, once, if the row allows it; None: there is no such shard."""
@@ -106,7 +106,7 @@ class ShardRows:
 
     async def _write(self, change: RowChange, seen: ShardRow, after: ShardRow) -> bool:
         """Whether the row was still what was seen."""
-        before, values = _columns_of(seen), _columns_of(after)
+        before, values = columns_of(seen), columns_of(after)
         statement = update(shards).where(
             shards.c.name == self._name,
             *(shards.c[column].is_not_distinct_from(value) for column, value in before.items()),
@@ -132,7 +132,8 @@ def _event_of(change: RowChange, name: str, after: ShardRow) -> Event:
     return Event(_KINDS[type(change)], name, node, after.term.epoch, f"in sync: {in_sync}")
 
 
-def _row_of(found: Row[Any]) -> ShardRow:
+def row_of(found: Row[Any]) -> ShardRow:
+    """What the machine reads of a row of `shards`."""
     leader = None if found.leader is None else Member(found.leader, found.leader_incarnation)
     grant = 0 if found.grant_id is None else int.from_bytes(bytes(found.grant_id))
     return ShardRow(
@@ -149,7 +150,8 @@ def _row_of(found: Row[Any]) -> ShardRow:
     )
 
 
-def _columns_of(row: ShardRow) -> dict[str, object]:
+def columns_of(row: ShardRow) -> dict[str, object]:
+    """The columns of `shards` that hold it."""
     leader = row.leader
     return {
         "epoch": row.term.epoch,

@@ -304,7 +304,32 @@ shards = Table(
         comment="JSON: pairs of node and incarnation, in order",
     ),
     Column("handed_to", NAME, nullable=True, comment="may stand at once"),
+    Column(
+        "segment_bytes",
+        BigInteger,
+        nullable=True,
+        comment="of each replica's log; null: a lone node's shard",
+    ),
     comment="each is one log; who leads it takes what is for its queues",
+)
+
+shard_replicas = Table(
+    "shard_replicas",
+    metadata,
+    Column("shard", NAME, ForeignKey(shards.c.name, ondelete="CASCADE"), primary_key=True),
+    Column("node_id", NAME, primary_key=True),
+    Column("cluster_url", Text, nullable=False),
+    Column("advertise_url", Text, nullable=True),
+    Column("zone", Text, nullable=True),
+    Column("incarnation", BigInteger, nullable=False, comment="when it last joined or started"),
+    Column("joined_ms", BigInteger, nullable=False),
+    Column(
+        "seen_ms",
+        BigInteger,
+        nullable=False,
+        comment="the last sign of life, by the database's clock; 0: it has stopped",
+    ),
+    comment="the nodes that have a replica of a shard, in sync or not",
 )
 
 cluster_events = Table(

@@ -8,6 +8,7 @@ from app.cluster.replication.shard_row import (
     ChangeInSync,
     Elect,
     ElectAfterLoss,
+    Found,
     HandOver,
     Renew,
     RowChange,
@@ -62,6 +63,30 @@ def test_nobody_is_elected_after_a_loss_where_the_set_was_never_told() -> None:
     change = ElectAfterLoss(OLD, 7, NEW, C, 500)
     assert change.apply(replace(ROW, in_sync=frozenset()), 2_000) is None
     assert replace(change, seen=NO_TERM, seen_version=0).apply(ShardRow(), 2_000) is not None
+
+
+def test_the_first_set_is_told_for_as_many_as_it_may_not_fall_below() -> None:
+    made = ShardRow(min_in_sync=2)
+    assert Found(frozenset({A})).apply(made, 0) is None
+    assert Found(frozenset({A, Member("A", 9)})).apply(made, 0) is None
+    founded = Found(frozenset({A, B})).apply(made, 0)
+    assert founded == ShardRow(
+        in_sync=frozenset({A, B}), in_sync_version=1, settled_version=1, min_in_sync=2
+    )
+
+
+def test_the_first_set_keeps_its_nodes_and_is_the_leaders_once_one_was_elected() -> None:
+    founded = ShardRow(
+        in_sync=frozenset({A, B}), in_sync_version=1, settled_version=1, min_in_sync=2
+    )
+    again = frozenset({Member("A", 9), B})
+    assert Found(founded.in_sync).apply(founded, 0) is None, "nothing is new"
+    assert Found(frozenset({A, C})).apply(founded, 0) is None
+    assert Found(frozenset({A, B, C})).apply(founded, 0) is None
+    renewed = Found(again).apply(founded, 0)
+    assert renewed is not None
+    assert (renewed.in_sync, renewed.in_sync_version, renewed.settled_version) == (again, 2, 2)
+    assert Found(again).apply(replace(founded, term=OLD), 0) is None
 
 
 def test_the_set_does_not_fall_below_the_minimum() -> None:

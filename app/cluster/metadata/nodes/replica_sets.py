@@ -1,0 +1,362 @@
+"""Which nodes have a replica of a shard, in SQL: they join before their store is made, and stay
+until an operator takes one out.
+
+All changes are made under the metadata version's lock, and raise it: nodes that run hear of it by
+their beat, and find the members in the snapshot. The first in-sync set is told here and nowhere
+else, once there are as many members as the set must never fall below (`Found`); from the first
+election on the shard's leader alone changes it.
+
+Times are those of PostgreSQL's clock. SQLite has one node, and no replicas.
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.cluster.metadata.database.database import Database
+from app.cluster.metadata.nodes.beats import LEASE_MS, clock_ms
+from app.cluster.metadata.nodes.cluster_events import Event, Kind, note
+from app.cluster.metadata.nodes.shard_rows import columns_of, row_of
+from app.cluster.metadata.nodes.shards import UNCLAIMED
+from app.cluster.metadata.schema.tables import shard_replicas, shards, tombstones, topic_queues
+from app.cluster.metadata.snapshot import ReplicaMember
+from app.cluster.metadata.tables import versions
+from app.cluster.replication.shard_row import Found, ShardRow
+from app.cluster.replication.terms import Member
+from app.domain.errors import MetadataUnavailable
+from app.domain.limits import REPLICAS_MAX, SHARDS_MAX
+
+STORE_ID_BYTES: Final = 4
+
+
+class ReplicaRefused(MetadataUnavailable):
+    """The node cannot have a replica of the shard, or must not lose it; somebody has to act."""
+
+    title = "The node cannot have a replica of the shard"
+    retryable = False
+
+
+class JoinRequest(NamedTuple):
+    """What a node says that is to have a replica of a shard."""
+
+    shard: str
+    node_id: str
+    cluster_url: str
+    """Where the other replicas reach it."""
+    advertise_url: str | None
+    zone: str | None
+    replicas: int
+    """Wanted of the shard, when this node makes it."""
+    segment_bytes: int
+    """Of the shard's log, when this node makes it."""
+    incarnation: int
+    """That the opening of its directory has, when it finds nothing."""
+    store_id: bytes | None = None
+    """Of the store that is in its directory; None: none yet, or a lone node's rules hold."""
+
+
+class ReplicaSet(NamedTuple):
+    """A shard of several replicas."""
+
+    shard: str
+    store_id: bytes
+    segment_bytes: int
+    members: tuple[ReplicaMember, ...]
+    """In the order in which they joined."""
+    target_replicas: int
+    """No more may join. How many replicas may have noted a set goes by this, too."""
+    min_in_sync: int
+
+
+def min_in_sync_of(replicas: int) -> int:
+    """How small the in-sync set of a new shard may become: from three replicas on, any two sets
+    meet; of two, one has to be able to go on alone."""
+    return replicas // 2 + 1 if replicas > 2 else 1
+
+
+class ReplicaSets:
+    """Every method raises `MetadataUnavailable`; then nothing was changed, or, when the connection
+    broke at the commit, it is unknown: all may be repeated. Event loop only."""
+
+    def __init__(self, database: Database, joined: Callable[[str], Awaitable[None]]) -> None:
+        """`joined` takes over that this node has a replica of the shard."""
+        self._database = database
+        self._joined = joined
+
+    async def join(self, request: JoinRequest) -> ReplicaSet:
+        """Enter the node among the replicas of a shard, or where it is now; the first makes the
+        shard. Raises `ReplicaRefused`."""
+        if self._database.address.sqlite_file is not None:
+            raise ReplicaRefused(
+                "a shard of several replicas keeps its metadata in PostgreSQL, and this is SQLite",
+                hint="name a PostgreSQL database with --database-url, or leave out --replicas",
+            )
+        if not 1 <= request.replicas <= REPLICAS_MAX:
+            raise ReplicaRefused(
+                f"a shard has 1 to {REPLICAS_MAX} replicas, and not {request.replicas}",
+                hint="say how many it is to have with --replicas",
+            )
+        async with self._database.transaction() as connection:
+            joining = _Joining(connection, request)
+            await joining.run()
+            found = await _find(connection, request.shard)
+        await self._joined(request.shard)
+        assert found is not None
+        return found
+
+    async def read(self, shard: str) -> ReplicaSet | None:
+        """None: there is no such shard, or it is a lone node's."""
+        async with self._database.reading() as connection:
+            return await _find(connection, shard)
+
+    async def stopped(self, shard: str, node_id: str) -> None:
+        """The node has ended in order: its directory may be started elsewhere at once."""
+        row = shard_replicas.c
+        statement = update(shard_replicas).where(row.shard == shard, row.node_id == node_id)
+        async with self._database.transaction() as connection:
+            await connection.execute(statement.values(seen_ms=0))
+
+    async def leave(self, shard: str, node_id: str) -> None:
+        """Take a replica out for good, as an operator says. Raises `ReplicaRefused` for one that
+        leads, is in sync or is to lead: what the shard has may be there alone."""
+        async with self._database.transaction() as connection:
+            version = await versions.lock(connection)
+            found = await _find(connection, shard)
+            if found is None or node_id not in {each.node_id for each in found.members}:
+                raise ReplicaRefused(
+                    f"the node {node_id!r} has no replica of a shard {shard!r}",
+                    hint="look at the replicas of each shard with `curlew cluster status`",
+                )
+            query = select(shards).where(shards.c.name == shard)
+            row = row_of((await connection.execute(query)).one())
+            _refuse_needed(row, shard, node_id)
+            of_node = shard_replicas.c.shard == shard, shard_replicas.c.node_id == node_id
+            await connection.execute(delete(shard_replicas).where(*of_node))
+            await note(connection, Event("replica_removed", shard, node_id, row.term.epoch))
+            await versions.raise_to(connection, version + 1)
+
+
+def _refuse_needed(row: ShardRow, shard: str, node_id: str) -> None:
+    here = f"the node {node_id!r}"
+    if row.leader is not None and row.leader.node == node_id:
+        raise ReplicaRefused(
+            f"{here} leads the shard {shard!r}", hint="let another one lead it first"
+        )
+    if row.handed_to == node_id:
+        raise ReplicaRefused(
+            f"the shard {shard!r} is handed over to {here}", hint="wait until it is led again"
+        )
+    if node_id in {member.node for member in row.in_sync}:
+        raise ReplicaRefused(
+            f"{here} is in sync in the shard {shard!r}: what was confirmed may need it",
+            hint="stop it, and wait until the shard's leader counts it no more; that needs more"
+            f" than {row.min_in_sync} replicas in sync, so add another one first where there are"
+            " no more",
+        )
+
+
+class _Joining:
+    """One request, under the version's lock."""
+
+    def __init__(self, connection: AsyncConnection, request: JoinRequest) -> None:
+        self._connection = connection
+        self._request = request
+        self._is_new = False
+        """Whether others have to hear of it."""
+
+    async def run(self) -> None:
+        connection, name = self._connection, self._request.shard
+        version = await versions.lock(connection)
+        query = select(shards).where(shards.c.name == name)
+        found = (await connection.execute(query)).one_or_none()
+        if found is None:
+            await self._make_shard()
+            found = (await connection.execute(query)).one()
+        else:
+            self._refuse_other(found)
+        replicas = await _replicas(connection, name)
+        known = next((each for each in replicas if each.node_id == self._request.node_id), None)
+        self._refuse_place(replicas, known, found.target_replicas)
+        if known is None:
+            await self._enter()
+        else:
+            await self._renew(known)
+        await self._found(row_of(found))
+        if self._is_new:
+            await versions.raise_to(connection, version + 1)
+
+    # --- refusals
+
+    def _refuse_other(self, found: Row[Any]) -> None:
+        """Raise for a shard that is no shard of replicas, or another one than this directory's."""
+        asked, store_id = self._request, bytes(found.shard_id)
+        if found.segment_bytes is None:
+            raise ReplicaRefused(
+                f"the shard {asked.shard!r} is a lone node's, last started at {found.address}: what"
+                " it has was never confirmed by replicas",
+                hint="give the shard of replicas another name with --shard; the lone node goes on"
+                " with its own",
+            )
+        if asked.store_id is not None and asked.store_id != store_id:
+            raise ReplicaRefused(
+                f"the shard {asked.shard!r} is the store {store_id.hex()}, and the directory of"
+                f" this node has the store {asked.store_id.hex()}",
+                hint="name the shard of this directory with --shard; with an empty directory the"
+                " node becomes a new replica",
+            )
+        if found.is_regressed:
+            raise ReplicaRefused(
+                f"the metadata database has forgotten what the shard {asked.shard!r} is: nobody"
+                " joins before it is restored",
+                hint="start the nodes that were there, and follow what their alarms say",
+            )
+
+    def _refuse_place(
+        self, replicas: Sequence[Row[Any]], known: Row[Any] | None, target: int
+    ) -> None:
+        """Raise for a node that has no place among the replicas, or is there already."""
+        asked = self._request
+        holder = next((each for each in replicas if each.cluster_url == asked.cluster_url), None)
+        if holder is not None and holder.node_id != asked.node_id:
+            raise ReplicaRefused(
+                f"{asked.cluster_url} is where the shard {asked.shard!r} has the replica of the"
+                f" node {holder.node_id}, whose data directory this is not",
+                hint="give this node a cluster URL of its own; if the other directory is gone for"
+                f" good: curlew cluster remove-node {holder.node_id} --shard {asked.shard}",
+            )
+        if known is None and len(replicas) >= target:
+            names = ", ".join(f"{each.node_id} at {each.cluster_url}" for each in replicas)
+            raise ReplicaRefused(
+                f"the shard {asked.shard!r} has all its {target} replicas: {names}",
+                hint="name another shard with --shard; if one of them is gone for good, take it out"
+                f" with `curlew cluster remove-node NODE --shard {asked.shard}` and start again",
+            )
+        if known is None or known.cluster_url == asked.cluster_url:
+            return
+        left_ms = known.seen_ms + LEASE_MS - known.now_ms
+        if known.seen_ms and left_ms > 0:
+            raise ReplicaRefused(
+                f"the node {asked.node_id} is at work at {known.cluster_url}",
+                hint="one of the two data directories is a copy: delete `node-id` in it and give"
+                " the node a place of its own, or stop the other one; a node that was killed counts"
+                f" as gone in {left_ms // 1_000 + 1} s",
+            )
+
+    # --- changes
+
+    async def _make_shard(self) -> None:
+        connection, asked = self._connection, self._request
+        rows = (await connection.execute(select(shards.c.name, shards.c.shard_id))).all()
+        if asked.store_id is not None:
+            raise ReplicaRefused(
+                f"the metadata database has no shard {asked.shard!r}, and the directory of this"
+                f" node has a replica of it, of the store {asked.store_id.hex()}",
+                hint="this is another database, or an older copy: name the right one with"
+                " --database-url, or restore it; with an empty directory the node makes the shard"
+                " anew",
+            )
+        if len(rows) >= SHARDS_MAX:
+            raise ReplicaRefused(
+                f"the cluster has {len(rows)} shards, and may have no more",
+                hint="release those that are gone for good with `curlew release-store`",
+            )
+        taken = {bytes(row.shard_id) for row in rows}
+        store_id = secrets.token_bytes(STORE_ID_BYTES)
+        while store_id in taken:
+            store_id = secrets.token_bytes(STORE_ID_BYTES)
+        values = {
+            "name": asked.shard,
+            "shard_id": store_id,
+            "epoch": 0,
+            "place": "",
+            "address": asked.advertise_url or asked.cluster_url,
+            "lease_until_ms": 0,
+            "created_ms": clock_ms(),
+            "min_in_sync": min_in_sync_of(asked.replicas),
+            "target_replicas": asked.replicas,
+            "segment_bytes": asked.segment_bytes,
+        }
+        await connection.execute(insert(shards).values(values))
+        said = f"for {asked.replicas} replicas"
+        await self._note("shard_made", said)
+        for table in (topic_queues, tombstones):
+            await connection.execute(
+                update(table).where(table.c.shard == UNCLAIMED).values(shard=asked.shard)
+            )
+
+    async def _enter(self) -> None:
+        asked = self._request
+        values = {"shard": asked.shard, "node_id": asked.node_id, "joined_ms": clock_ms()}
+        insertion = insert(shard_replicas).values({**values, **self._place()})
+        await self._connection.execute(insertion)
+        await self._note("replica_joined", asked.cluster_url)
+
+    async def _renew(self, known: Row[Any]) -> None:
+        asked, row = self._request, shard_replicas.c
+        is_same = row.shard == asked.shard, row.node_id == asked.node_id
+        statement = update(shard_replicas).where(*is_same).values(self._place())
+        await self._connection.execute(statement)
+        place = known.cluster_url, known.advertise_url, known.zone
+        if place != (asked.cluster_url, asked.advertise_url, asked.zone):
+            await self._note("replica_moved", f"{known.cluster_url} to {asked.cluster_url}")
+
+    def _place(self) -> dict[str, object]:
+        asked = self._request
+        return {
+            "cluster_url": asked.cluster_url,
+            "advertise_url": asked.advertise_url,
+            "zone": asked.zone,
+            "incarnation": asked.incarnation,
+            "seen_ms": clock_ms(),
+        }
+
+    async def _found(self, row: ShardRow) -> None:
+        """Tell the first in-sync set, or in which incarnation one of it is there now."""
+        connection, name = self._connection, self._request.shard
+        replicas = await _replicas(connection, name)
+        founders = {member.node for member in row.in_sync} or {
+            each.node_id for each in replicas[: row.min_in_sync]
+        }
+        there = {Member(each.node_id, each.incarnation) for each in replicas}
+        change = Found(frozenset(member for member in there if member.node in founders))
+        after = change.apply(row, 0)
+        if after is None:
+            return
+        statement = update(shards).where(shards.c.name == name).values(columns_of(after))
+        await connection.execute(statement)
+        names = ", ".join(member.node for member in sorted(after.in_sync))
+        await self._note("in_sync_changed", f"in sync: {names}")
+
+    async def _note(self, kind: Kind, said: str) -> None:
+        self._is_new = True
+        asked = self._request
+        await note(self._connection, Event(kind, asked.shard, asked.node_id, detail=said))
+
+
+async def _replicas(connection: AsyncConnection, shard: str) -> Sequence[Row[Any]]:
+    """In the order in which they joined, with the database's clock."""
+    row = shard_replicas.c
+    query = select(shard_replicas, clock_ms().label("now_ms")).where(row.shard == shard)
+    return (await connection.execute(query.order_by(row.joined_ms, row.node_id))).all()
+
+
+async def _find(connection: AsyncConnection, shard: str) -> ReplicaSet | None:
+    query = select(shards).where(shards.c.name == shard)
+    found = (await connection.execute(query)).one_or_none()
+    if found is None or found.segment_bytes is None:
+        return None
+    members = tuple(
+        ReplicaMember(each.node_id, each.cluster_url, each.advertise_url, each.zone)
+        for each in await _replicas(connection, shard)
+    )
+    return ReplicaSet(
+        found.name,
+        bytes(found.shard_id),
+        found.segment_bytes,
+        members,
+        found.target_replicas,
+        found.min_in_sync,
+    )

@@ -1,0 +1,278 @@
+"""The replicas of a shard in PostgreSQL: who may join, what is told of it, and the first set."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import psycopg
+import pytest
+
+from app.cluster import (
+    Claim,
+    ClusterConfig,
+    JoinRequest,
+    Metadata,
+    ReplicaMember,
+    ReplicaRefused,
+    ReplicaSet,
+    ShardRows,
+)
+from app.cluster.metadata.database.database import Database
+from app.cluster.replication.shard_row import Elect, ShardRow
+from app.cluster.replication.terms import NO_TERM, Member, Term
+from app.domain.settings import TopicSettings
+from tests.support.metadata.databases import PostgresDatabases, SqliteDatabases
+from tests.support.stores.clock import FakeClock
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+SEGMENT = 64 << 20
+INCARNATIONS = {name: number for number, name in enumerate("abcdef", 1)}
+
+
+@pytest.fixture
+def url(postgres_databases: PostgresDatabases) -> str:
+    return postgres_databases.migrated()
+
+
+@pytest.fixture
+async def nodes(url: str) -> AsyncIterator[list[Metadata]]:
+    opened = [await Metadata.open(ClusterConfig(url), FakeClock()) for _ in range(4)]
+    yield opened
+    for metadata in opened:
+        await metadata.close()
+
+
+@pytest.fixture
+async def rows(url: str) -> AsyncIterator[ShardRows]:
+    database = Database(ClusterConfig(url))
+    yield ShardRows(database, "s")
+    await database.close()
+
+
+def asking(name: str, **given: object) -> JoinRequest:
+    request = JoinRequest(
+        "s", name, f"http://{name}:8711", f"http://{name}:8710", None, 3, SEGMENT,
+        INCARNATIONS[name],
+    )  # fmt: skip
+    return request._replace(**given)  # type: ignore[arg-type]
+
+
+def member(name: str) -> Member:
+    return Member(name, INCARNATIONS[name])
+
+
+async def row_of(rows: ShardRows) -> ShardRow:
+    seen = await rows.read()
+    assert seen is not None
+    return seen.row
+
+
+def names(found: ReplicaSet) -> list[str]:
+    return [each.node_id for each in found.members]
+
+
+class TestJoining:
+    async def test_the_first_makes_the_shard_and_the_next_gets_what_it_is(
+        self, nodes: list[Metadata]
+    ) -> None:
+        made = await nodes[0].replica_sets.join(asking("a", zone="east"))
+        assert len(made.store_id) == 4
+        assert (made.shard, made.segment_bytes) == ("s", SEGMENT)
+        assert (made.target_replicas, made.min_in_sync) == (3, 2)
+        first = ReplicaMember("a", "http://a:8711", "http://a:8710", "east")
+        assert made.members == (first,)
+        further = await nodes[1].replica_sets.join(
+            asking("b", replicas=1, segment_bytes=1, advertise_url=None)
+        )
+        second = ReplicaMember("b", "http://b:8711", None, None)
+        assert further == made._replace(members=(first, second))
+        assert await nodes[2].replica_sets.read("s") == further
+        assert nodes[1].shard == "s"
+
+    async def test_of_two_founders_at_once_one_makes_the_shard(self, nodes: list[Metadata]) -> None:
+        joined = await asyncio.gather(
+            *(
+                node.replica_sets.join(asking(name, segment_bytes=SEGMENT * number))
+                for number, (name, node) in enumerate(zip("abc", nodes[:3], strict=True), 1)
+            )
+        )
+        whole = max(joined, key=lambda each: len(each.members))
+        assert sorted(names(whole)) == ["a", "b", "c"]
+        assert {each.store_id for each in joined} == {whole.store_id}
+        assert {each.segment_bytes for each in joined} == {whole.segment_bytes}
+
+    async def test_of_two_that_want_the_last_place_one_gets_it(self, nodes: list[Metadata]) -> None:
+        for name, node in zip("ab", nodes[:2], strict=True):
+            await node.replica_sets.join(asking(name))
+        asked = [
+            node.replica_sets.join(asking(name)) for name, node in zip("cd", nodes[2:], strict=True)
+        ]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        (found,) = [each for each in answers if isinstance(each, ReplicaSet)]
+        (refused,) = [each for each in answers if isinstance(each, ReplicaRefused)]
+        assert names(found)[:2] == ["a", "b"]
+        assert "has all its 3 replicas" in refused.detail
+        assert names(found)[2] in refused.detail
+        assert "remove-node" in str(refused.hint)
+        assert await nodes[0].replica_sets.read("s") == found
+
+    async def test_all_hear_of_a_member(self, nodes: list[Metadata]) -> None:
+        await nodes[0].replica_sets.join(asking("a"))
+        await nodes[1].replica_sets.join(asking("b"))
+        assert await nodes[0].refresh(), "the version is raised"
+        events = await nodes[0].events.page(None, 10)
+        told = [(event.kind, event.node_id, event.detail) for event in reversed(events)]
+        assert told == [
+            ("shard_made", "a", "for 3 replicas"),
+            ("replica_joined", "a", "http://a:8711"),
+            ("replica_joined", "b", "http://b:8711"),
+            ("in_sync_changed", "b", "in sync: a, b"),
+        ]
+
+    async def test_a_new_shard_has_the_queues_that_were_there_before(
+        self, nodes: list[Metadata]
+    ) -> None:
+        await nodes[0].put_topic("orders", TopicSettings(queues=2))
+        await nodes[0].replica_sets.join(asking("a"))
+        assert list(nodes[0].snapshot.topics["orders"].writable_here) == [0, 1]
+
+
+class TestFirstSet:
+    async def test_it_is_told_once_there_are_as_many_as_it_may_not_fall_below(
+        self, nodes: list[Metadata], rows: ShardRows
+    ) -> None:
+        await nodes[0].replica_sets.join(asking("a"))
+        assert await row_of(rows) == ShardRow(min_in_sync=2)
+        await nodes[1].replica_sets.join(asking("b"))
+        founded = ShardRow(
+            in_sync=frozenset({member("a"), member("b")}),
+            in_sync_version=1,
+            settled_version=1,
+            min_in_sync=2,
+        )
+        assert await row_of(rows) == founded
+        await nodes[2].replica_sets.join(asking("c"))
+        assert await row_of(rows) == founded, "the leader takes in who comes later"
+
+    async def test_of_two_wanted_one_founds_the_shard(
+        self, nodes: list[Metadata], rows: ShardRows
+    ) -> None:
+        await nodes[0].replica_sets.join(asking("a", replicas=2))
+        assert (await row_of(rows)).in_sync == {member("a")}
+
+    async def test_who_comes_in_another_incarnation_takes_its_place_until_the_first_election(
+        self, nodes: list[Metadata], rows: ShardRows
+    ) -> None:
+        for name, node in zip("abc", nodes[:3], strict=True):
+            await node.replica_sets.join(asking(name))
+        await nodes[0].replica_sets.join(asking("a", incarnation=70))
+        await nodes[2].replica_sets.join(asking("c", incarnation=90))
+        row = await row_of(rows)
+        assert row.in_sync == {Member("a", 70), member("b")}
+        assert (row.in_sync_version, row.settled_version) == (2, 2)
+        elected = await rows.change(Elect(NO_TERM, Term(1, 5), Member("a", 70), 60_000))
+        assert elected is not None
+        assert elected.is_done
+        await nodes[1].replica_sets.join(asking("b", incarnation=80))
+        assert await row_of(rows) == elected.seen.row, "what was confirmed may be there alone"
+
+
+class TestRefusals:
+    async def refused(self, metadata: Metadata, request: JoinRequest, match: str) -> None:
+        before = await metadata.replica_sets.read(request.shard)
+        with pytest.raises(ReplicaRefused, match=match) as refused:
+            await metadata.replica_sets.join(request)
+        assert refused.value.hint
+        assert await metadata.replica_sets.read(request.shard) == before
+
+    async def test_a_lone_nodes_shard(self, nodes: list[Metadata]) -> None:
+        await nodes[0].claim_shard(Claim(b"\1" * 4, "s", "01010101", "x:1", "", b"g"))
+        await self.refused(nodes[1], asking("a"), "is a lone node's, last started at x:1")
+
+    async def test_the_directory_of_another_shard(self, nodes: list[Metadata]) -> None:
+        made = await nodes[0].replica_sets.join(asking("a"))
+        await self.refused(nodes[1], asking("b", store_id=b"else"), made.store_id.hex())
+        joined = await nodes[1].replica_sets.join(asking("b", store_id=made.store_id))
+        assert names(joined) == ["a", "b"]
+
+    async def test_a_directory_that_a_database_of_before_knows_nothing_of(
+        self, nodes: list[Metadata]
+    ) -> None:
+        """Restored to before the shard was made: it must not be made once more."""
+        await self.refused(nodes[0], asking("a", store_id=b"mine"), "has no shard 's'")
+
+    async def test_a_node_at_the_url_of_another(self, nodes: list[Metadata]) -> None:
+        """An empty disk in the place of one that is gone."""
+        await nodes[0].replica_sets.join(asking("a"))
+        taken = asking("b", cluster_url="http://a:8711")
+        await self.refused(nodes[1], taken, "the node a, whose data directory this is not")
+
+    async def test_two_nodes_of_one_id_at_once(self, nodes: list[Metadata], url: str) -> None:
+        await nodes[0].replica_sets.join(asking("a"))
+        moved = asking("a", cluster_url="http://b:8711", incarnation=70)
+        await self.refused(nodes[1], moved, "the node a is at work at http://a:8711")
+        await nodes[0].replica_sets.stopped("s", "a")
+        joined = await nodes[1].replica_sets.join(moved)
+        assert [each.cluster_url for each in joined.members] == ["http://b:8711"]
+        with psycopg.connect(url) as connection:  # as time does
+            connection.execute("UPDATE shard_replicas SET seen_ms = seen_ms - 30001")
+        again = await nodes[0].replica_sets.join(asking("a"))
+        assert [each.cluster_url for each in again.members] == ["http://a:8711"]
+
+    async def test_a_shard_whose_row_has_forgotten(self, nodes: list[Metadata], url: str) -> None:
+        await nodes[0].replica_sets.join(asking("a"))
+        with psycopg.connect(url) as connection:
+            connection.execute("UPDATE shards SET is_regressed = true")
+        await self.refused(nodes[1], asking("b"), "has forgotten what the shard 's' is")
+
+    @pytest.mark.parametrize("replicas", [0, 33])
+    async def test_a_number_of_replicas_that_nobody_has(
+        self, nodes: list[Metadata], replicas: int
+    ) -> None:
+        await self.refused(nodes[0], asking("a", replicas=replicas), f"and not {replicas}")
+
+
+class TestLeaving:
+    async def test_one_that_is_not_needed_makes_room(
+        self, nodes: list[Metadata], rows: ShardRows
+    ) -> None:
+        for name, node in zip("abc", nodes[:3], strict=True):
+            await node.replica_sets.join(asking(name))
+        await nodes[0].replica_sets.leave("s", "c")
+        assert await nodes[1].refresh(), "the version is raised"
+        joined = await nodes[3].replica_sets.join(asking("d"))
+        assert names(joined) == ["a", "b", "d"]
+
+    async def test_one_that_the_shard_needs_stays(
+        self, nodes: list[Metadata], rows: ShardRows, url: str
+    ) -> None:
+        for name, node in zip("abc", nodes[:3], strict=True):
+            await node.replica_sets.join(asking(name))
+        await rows.change(Elect(NO_TERM, Term(1, 5), member("a"), 60_000))
+        with psycopg.connect(url) as connection:
+            connection.execute("UPDATE shards SET handed_to = 'c'")
+        reasons = {"a": "leads the shard", "b": "is in sync", "c": "is handed over to"}
+        for name, reason in reasons.items():
+            with pytest.raises(ReplicaRefused, match=reason):
+                await nodes[3].replica_sets.leave("s", name)
+        with pytest.raises(ReplicaRefused, match="has no replica"):
+            await nodes[3].replica_sets.leave("s", "d")
+        found = await nodes[3].replica_sets.read("s")
+        assert found is not None
+        assert names(found) == ["a", "b", "c"]
+
+
+async def test_what_is_no_shard_of_replicas(nodes: list[Metadata]) -> None:
+    await nodes[0].claim_shard(Claim(b"\1" * 4, "s", "01010101", "x:1", "", b"g"))
+    assert await nodes[0].replica_sets.read("s") is None
+    assert await nodes[0].replica_sets.read("t") is None
+
+
+async def test_replicas_need_postgresql(sqlite_databases: SqliteDatabases) -> None:
+    metadata = await Metadata.open(ClusterConfig(sqlite_databases.migrated()), FakeClock())
+    try:
+        with pytest.raises(ReplicaRefused, match="in PostgreSQL, and this is SQLite"):
+            await metadata.replica_sets.join(asking("a"))
+        assert await metadata.replica_sets.read("s") is None
+    finally:
+        await metadata.close()

@@ -148,6 +148,8 @@ class Gateway:
         self._fallback = fallback
         self._header_bytes_max = header_block_bytes_max
         self._local_only = local_only
+        self._local_host = b"localhost"
+        """The last `Host` that was found to name this machine."""
         self._traffic = traffic or RequestMetrics()
         self.logs_access = access_log
         """Whether each request is a line of the log; may change at any time."""
@@ -174,8 +176,9 @@ class Gateway:
         try:
             self._admit(exchange)
             relay = self._relay
-            if relay is not None and relay.places.are_several:
-                await self._learn_of_namespace(exchange, relay)
+            others = relay if relay is not None and relay.places.are_several else None
+            if others is not None:
+                await self._learn_of_namespace(exchange, others)
             found = self._router.find(scope)
             if found is None:
                 await in_task()
@@ -185,8 +188,7 @@ class Gateway:
             sends, operation_id, name = operation.sends, operation.operation_id, names[0]
             if not operation.is_direct:
                 await in_task()
-            handler = self._checked(exchange, operation, handler, names)
-            handler = self._carried_or(operation, handler)
+            handler = self._checked(exchange, operation, handler, names, others)
             await handler(exchange, *names)
         except CurlewError as error:
             self._note_denial(exchange, error)
@@ -199,22 +201,14 @@ class Gateway:
         except Exception:  # noqa: BLE001  # the last resort: logged with its traceback
             await _answer_unexpected(exchange, sends=sends)
         finally:
-            if exchange.held_bytes or exchange.admission is not None:
-                self._release(exchange)
-            self._note_answer(exchange, operation_id)
+            seconds = perf_counter() - exchange.began_s
+            self._traffic.answered(operation_id, exchange.status, seconds)
+            if exchange.held_bytes or exchange.admission is not None or self.logs_access:
+                self._end(exchange, operation_id, seconds)
 
-    def _note_answer(self, exchange: RequestContext, operation_id: str) -> None:
-        seconds = perf_counter() - exchange.began_s
-        self._traffic.answered(operation_id, exchange.status, seconds)
-        if self.logs_access:
-            log_access(exchange, operation_id, seconds)
-
-    def _carried_or(self, operation: Operation, handler: Handler) -> Handler:
-        """The handler; before it, where there are other shards, the node that leads the one that
+    def _carried_or(self, relay: Relay, operation: Operation, handler: Handler) -> Handler:
+        """The handler; before it, as there are other shards, the node that leads the one that
         the request is aimed at."""
-        relay = self._relay
-        if relay is None or not relay.places.are_several:
-            return handler
 
         async def carry(exchange: RequestContext, *names: str) -> None:
             stored: tuple[str, ...] = names
@@ -267,11 +261,13 @@ class Gateway:
             self._send_failed(exchange, stored_name(exchange.namespace, topic), error.code)
         return with_outcome_of_send(error)
 
-    def _release(self, exchange: RequestContext) -> None:
-        """Give back what the request held while it was at work."""
+    def _end(self, exchange: RequestContext, operation_id: str, seconds: float) -> None:
+        """Give back what the request held while it was at work, and log it where all are."""
         exchange.let_go()
         if exchange.admission is not None:
             exchange.admission.end()
+        if self.logs_access:
+            log_access(exchange, operation_id, seconds)
 
     def _checked(
         self,
@@ -279,21 +275,15 @@ class Gateway:
         operation: Operation,
         handler: Handler,
         names: tuple[str, ...],
+        others: Relay | None,
     ) -> Handler:
-        """The handler for this request. Raises when the caller may not, when the operation cannot
-        be carried out for it, or not now."""
+        """The handler for this request, by way of `others` where there are other shards. Raises
+        when the caller may not, when the operation cannot be carried out for it, or not now."""
         if exchange.mq_headers or exchange.scope["query_string"]:
             self._resolve_namespace(exchange)
-        caller, stored = exchange.caller, names
+        caller = exchange.caller
         if caller.name is not None and self._rights is not None:
-            if caller.namespace:
-                _bind(exchange, caller.namespace)
-            if exchange.namespace:
-                with within(exchange.namespace):
-                    stored = operation.stored_names(names)
-            self._rights.require(exchange, operation, stored)
-            if exchange.namespace:
-                check_known(exchange.namespace, self._namespaces)
+            self._require(exchange, operation, names, self._rights)
         if self._quotas is not None and RELAYED not in exchange.scope:
             is_topic = operation.names[0] == "topic"
             topic = stored_name(exchange.namespace, names[0]) if is_topic else None
@@ -304,7 +294,26 @@ class Gateway:
             refuse_mq_headers(exchange.mq_headers, OF_EVERY_REQUEST)
         if operation.leases_by_get:
             check_navigation(exchange.headers)
-        return _prepared(exchange, operation, handler)
+        if exchange.makes or exchange.namespace:
+            handler = _prepared(exchange, operation, handler)
+        return handler if others is None else self._carried_or(others, operation, handler)
+
+    def _require(
+        self,
+        exchange: RequestContext,
+        operation: Operation,
+        names: tuple[str, ...],
+        rights: OperationRights,
+    ) -> None:
+        """Raise when the caller, who has a name, may not do this in the namespace."""
+        if exchange.caller.namespace:
+            _bind(exchange, exchange.caller.namespace)
+        if exchange.namespace:
+            with within(exchange.namespace):
+                names = operation.stored_names(names)
+        rights.require(exchange, operation, names)
+        if exchange.namespace:
+            check_known(exchange.namespace, self._namespaces)
 
     async def _fall_back(self, exchange: RequestContext) -> str:
         """Let the control plane answer; the operation that it found."""
@@ -333,39 +342,46 @@ class Gateway:
 
     def _admit(self, exchange: RequestContext) -> None:
         """Raise when the request may not pass; collect its `MQ-*` headers on the way."""
-        size = self._collect(exchange)
+        scope = exchange.scope
+        headers: Headers = scope["headers"]
+        if CONNECTION not in scope:  # our own server counts while it reads
+            self._refuse_large(headers)
+        for header in headers:
+            if header[0][:3] == b"mq-":
+                self._note_mq_header(exchange, *header)
+        if len(exchange.headers) != len(headers):
+            _refuse_repeated(headers)
+        credentials = self._credentials
+        if RELAYED in scope:
+            self._take_from_other_node(exchange)
+            return
+        if credentials is not None and credentials.source.keyring.is_closed:
+            self._authenticate(exchange, credentials)
+        else:
+            self._take_from_anybody(exchange, credentials)
+        if SITE in exchange.headers:
+            check_site(scope, exchange.headers)
+        if exchange.forward not in (b"yes", b"no"):  # said to who may ask, and to nobody else
+            raise InvalidRequest("MQ-Forward is yes or no", fields={"parameter": "MQ-Forward"})
+
+    def _take_from_anybody(self, exchange: RequestContext, credentials: Credentials | None) -> None:
+        """Of an open node; from a page only if it is this machine's."""
+        if credentials is not None:
+            exchange.caller = credentials.anybody
+        if self._local_only:
+            headers = exchange.headers
+            if headers.get(b"host") != self._local_host or b"origin" in headers:
+                check_host(headers)
+                self._local_host = headers[b"host"]
+
+    def _refuse_large(self, headers: Headers) -> None:
+        size = sum(len(name) + len(value) for name, value in headers)
         if size > self._header_bytes_max:
             raise HeadersTooLarge(
                 f"the headers have {size} bytes; at most {self._header_bytes_max} are taken",
                 hint="send many properties in a JSON envelope",
                 fields={"limit_bytes": self._header_bytes_max},
             )
-        if len(exchange.headers) != len(exchange.scope["headers"]):
-            _refuse_repeated(exchange.scope["headers"])
-        credentials = self._credentials
-        if RELAYED in exchange.scope:
-            self._take_from_other_node(exchange)
-            return
-        if credentials is not None and credentials.source.keyring.is_closed:
-            self._authenticate(exchange, credentials)
-        else:
-            if credentials is not None:
-                exchange.caller = credentials.anybody
-            if self._local_only:
-                check_host(exchange.headers)
-        if SITE in exchange.headers:
-            check_site(exchange.scope, exchange.headers)
-        if exchange.forward not in (b"yes", b"no"):  # said to who may ask, and to nobody else
-            raise InvalidRequest("MQ-Forward is yes or no", fields={"parameter": "MQ-Forward"})
-
-    def _collect(self, exchange: RequestContext) -> int:
-        """Collect the `MQ-*` headers; the bytes of all headers."""
-        size = 0
-        for name, value in exchange.scope["headers"]:
-            size += len(name) + len(value)
-            if name[:3] == b"mq-":
-                self._note_mq_header(exchange, name, value)
-        return size
 
     def _take_from_other_node(self, exchange: RequestContext) -> None:
         """The other node has asked who it is, and has decided; this one decides as well."""

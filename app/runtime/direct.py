@@ -19,17 +19,27 @@ Run = Coroutine[Any, Any, None]
 """What it yields is asyncio's own affair."""
 
 
-class _Step(threading.local):
-    """What the event loop of this thread runs now."""
+class _Step:
+    """What the event loop of one thread runs now."""
 
-    is_direct = False
+    __slots__ = ("is_direct",)
+
+    def __init__(self) -> None:
+        self.is_direct = False
 
 
-_step: Final = _Step()
+class _Steps(threading.local):
+    """Each thread's own. Looking it up takes as long as a small call, so a run does it once."""
+
+    def __init__(self) -> None:
+        self.own = _Step()
+
+
+_steps: Final = _Steps()
 
 
 class Resumable:
-    """What can be waited for without a task."""
+    """What can be waited for without a task, where an `__await__` yields it."""
 
     __slots__ = ()
 
@@ -38,18 +48,12 @@ class Resumable:
         raise NotImplementedError
 
 
-@types.coroutine
-def called_back_by(resumable: Resumable) -> Generator[Resumable, None, None]:
-    """Wait for `resumable`; only where there is no task."""
-    yield resumable
-
-
 def has_task() -> bool:
     """Whether a coroutine that runs now is a task (or was called by one), and waits with futures.
 
     Not `asyncio.current_task`, which asks the kernel for the process id each time.
     """
-    return not _step.is_direct
+    return not _steps.own.is_direct
 
 
 async def in_task() -> None:
@@ -59,23 +63,25 @@ async def in_task() -> None:
 
 
 class DirectRun:
-    """One coroutine, and how it goes on."""
+    """One coroutine, and how it goes on: in the thread that has made this."""
 
-    __slots__ = ("_coroutine", "_start_task")
+    __slots__ = ("_coroutine", "_start_task", "_step")
 
     def __init__(self, coroutine: Run, start_task: Callable[[Run], object]) -> None:
         self._coroutine = coroutine
         self._start_task = start_task
+        self._step = _steps.own
 
     def go_on(self) -> None:
         """Run until the next wait, or to the end. Raises what the coroutine raises."""
-        before, _step.is_direct = _step.is_direct, True
+        step = self._step
+        before, step.is_direct = step.is_direct, True
         try:
             awaited = self._coroutine.send(None)
         except StopIteration:
             return
         finally:
-            _step.is_direct = before
+            step.is_direct = before
         if isinstance(awaited, Resumable):
             awaited.then(self.go_on)
         else:

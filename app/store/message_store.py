@@ -74,8 +74,6 @@ class MessageStore:
         checkpoints: Checkpoints | None = None,
     ) -> None:
         self.store_id = bytes.fromhex(parts.meta.store_id)
-        self.on_arrival: Callable[[str, int], object] = lambda _topic, _queue_id: None
-        """Called with (topic, queue id) after each confirmed append."""
         self.shortages = ShortageLog() if checkpoints is None else checkpoints.shortages
         """What is lacking now; others of the node note theirs there too."""
         self.pins = RetentionHolds()
@@ -101,7 +99,6 @@ class MessageStore:
             index,
             parts.clock,
             self._limits,
-            self._arrived,
             parts.reader.frame_checksums,
         )
         if self._config.store_time_from_clock:
@@ -246,8 +243,14 @@ class MessageStore:
         else:
             self._writer.flush(self._appender.end, done)
 
-    def _arrived(self, topic: str, queue_id: int) -> None:
-        self.on_arrival(topic, queue_id)
+    @property
+    def on_arrival(self) -> Callable[[str, int], object]:
+        """Called with (topic, queue id) after each confirmed append; may be set."""
+        return self._appender.audience.on_arrival
+
+    @on_arrival.setter
+    def on_arrival(self, told: Callable[[str, int], object]) -> None:
+        self._appender.audience.on_arrival = told
 
     # --- reading
 

@@ -58,7 +58,13 @@ from app.api.http.errors import (
     UnsupportedFeature,
 )
 from app.api.http.parameters import Query
-from app.api.http.request_context import Headers, RequestContext, batch_too_large, body_too_large
+from app.api.http.request_context import (
+    WHOLE_BODY,
+    Headers,
+    RequestContext,
+    batch_too_large,
+    body_too_large,
+)
 from app.api.telemetry.callers import note_sent
 from app.api.telemetry.hook_calls import (
     ask_hooks,
@@ -66,6 +72,7 @@ from app.api.telemetry.hook_calls import (
     good_messages,
     tell_hooks,
 )
+from app.api.telemetry.plain_sends import PlainSends
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.api.telemetry.send_traces import Stored, name_client, trace_prepared, trace_send
 from app.api.telemetry.slow_puts import SLOW_PUT_S, SlowPuts
@@ -112,6 +119,7 @@ class Sending:
         self._limits = limits
         self._traffic = traffic
         self._slow_puts = SlowPuts()
+        self._plain = PlainSends(broker, traffic, self._slow_puts)
 
     async def send(self, exchange: RequestContext, topic: str) -> None:
         headers = exchange.headers
@@ -126,12 +134,17 @@ class Sending:
             await in_task()
             await self._send_with_options(exchange, topic, kind, content_type)
             return
-        body = await exchange.read_body(self._limits.body_bytes_max, body_too_large)
+        if WHOLE_BODY in exchange.scope:
+            body = exchange.take_body(self._limits.body_bytes_max, body_too_large)
+        else:
+            body = await exchange.read_body(self._limits.body_bytes_max, body_too_large)
         message = Message(body, content_type=content_type)
         figures = self._broker.statistics.topic(topic)
         began_s = perf_counter()
         result = await self._broker.sender.send(topic, message)
-        timing = self._note(exchange, topic, figures, began_s, 1, len(body), result)
+        seconds = perf_counter() - began_s
+        self._plain.note(exchange, topic, figures, len(body), began_s, seconds, result)
+        timing = (b"server-timing", b"store;dur=%.2f" % (seconds * 1_000))
         message_id = (b"mq-message-id", result[0].encode())
         answer = encode_line(SendAnswer("SEND_OK", *result[:5]))
         await exchange.answer(201, [media.JSON_HEADER, message_id, timing], answer)

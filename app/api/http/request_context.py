@@ -207,7 +207,7 @@ class RequestContext(Standing):
     async def read_body(self, limit: int, too_large: Callable[[int], InvalidRequest]) -> bytes:
         """The whole body; refused before it is read when `Content-Length` is over `limit`."""
         if WHOLE_BODY in self.scope:
-            return self._whole_body(limit, too_large)
+            return self.take_body(limit, too_large)
         body, more = await self._read_first(limit, too_large)
         return b"".join(await self._read_rest(body, limit, too_large)) if more else body
 
@@ -216,14 +216,15 @@ class RequestContext(Standing):
     ) -> bytes | bytearray | memoryview:
         """The body as `read_body` gives it; the caller may write to it when it is not `bytes`."""
         if WHOLE_BODY in self.scope:
-            return self._whole_body(limit, too_large)
+            return self.take_body(limit, too_large)
         gather: Gather | None = self.scope.get(BODY_IN_PLACE)
         if gather is not None and b"content-length" in self.headers:
             return await gather(self._announced(limit, too_large), self.hold)
         body, more = await self._read_first(limit, too_large)
         return bytearray().join(await self._read_rest(body, limit, too_large)) if more else body
 
-    def _whole_body(self, limit: int, too_large: Callable[[int], InvalidRequest]) -> bytes:
+    def take_body(self, limit: int, too_large: Callable[[int], InvalidRequest]) -> bytes:
+        """The whole body, once, where it has come with its head (`WHOLE_BODY` in the scope)."""
         body: bytes = self.scope.pop(WHOLE_BODY)
         if len(body) > limit:
             raise too_large(limit)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from http import HTTPStatus
+from itertools import chain
 from typing import Final, Protocol
 
 from typing_extensions import override
@@ -38,6 +39,8 @@ _STATUS_LINES: Final = {
 _BODYLESS: Final = (204, 304)
 _CLOSES: Final = (b"connection", b"close")
 _CLOSE_LINE: Final = b"connection: close\r\n"
+_FORMS: Final = [b"%b" + b"%b: %b\r\n" * count + b"\r\n" for count in range(17)]
+"""Heads of a status line and so many headers: made by one formatting, not by one for each line."""
 
 
 class Guard(Protocol):
@@ -194,7 +197,9 @@ class AnswerCycle(RequestResponseCycle):
                 raise ClientGone
             return
         if message["type"] == WHOLE_ANSWER:  # type: ignore[comparison-overlap]
-            self._answer(message)  # type: ignore[unreachable]
+            head = self._whole_head(message)  # type: ignore[unreachable]
+            self.transport.write(head if self.scope["method"] == "HEAD" else head + message["body"])
+            self._finish()
             return
         if message["type"] == FILE_ANSWER:  # type: ignore[comparison-overlap]
             await self._answer_from_files(message)  # type: ignore[unreachable]
@@ -216,14 +221,8 @@ class AnswerCycle(RequestResponseCycle):
             assert self.expected_content_length == 0, "the body is shorter than its length"
             self._finish()
 
-    def _answer(self, message: Event) -> None:
-        """Write a whole answer, whose headers say how long it is."""
-        head = self._whole_head(message)
-        self.transport.write(head if self.scope["method"] == "HEAD" else head + message["body"])
-        self._finish()
-
     async def _answer_from_files(self, message: Event) -> None:
-        """The same, for a body that goes on in files."""
+        """Write a whole answer, as above, with a body that goes on in files."""
         head = self._whole_head(message)
         sending = self._sending = FileSending(
             self.transport, self.message_event, self._connection.guard.file_answers
@@ -241,17 +240,22 @@ class AnswerCycle(RequestResponseCycle):
         return self._sending.unsent_bytes if self._sending is not None else 0
 
     def _whole_head(self, message: Event) -> bytes:
+        """The head of a whole answer, whose headers say how long it is."""
         assert not self.response_started, "the answer has begun already"
         headers: Headers = message["headers"]
         self.response_started = True
         self.waiting_for_100_continue = False
-        parts = [_STATUS_LINES[message["status"]]]
-        parts += [b"%b: %b\r\n" % header for header in headers]
         if _CLOSES in headers:
             self.keep_alive = False
         elif not self.keep_alive:
-            parts.append(_CLOSE_LINE)
-        return _checked(parts)
+            headers = [*headers, _CLOSES]
+        count = len(headers)
+        if count >= len(_FORMS):
+            lines = [b"%b: %b\r\n" % header for header in headers]
+            return _checked([_STATUS_LINES[message["status"]], *lines])
+        head = _FORMS[count] % (_STATUS_LINES[message["status"]], *chain.from_iterable(headers))
+        _check_lines(head, count + 2)
+        return head
 
     def _finish(self) -> None:
         self.response_complete = True
@@ -302,8 +306,12 @@ class AnswerCycle(RequestResponseCycle):
 
 def _checked(lines: list[bytes]) -> bytes:
     """The lines of a head and its end; `ValueError` when one of them is not one line."""
-    head = b"".join(lines)
-    count = len(lines)
+    head = b"".join([*lines, b"\r\n"])
+    _check_lines(head, len(lines) + 1)
+    return head
+
+
+def _check_lines(head: bytes, count: int) -> None:
+    """Raise `ValueError` unless the head has so many lines, with its end."""
     if head.count(b"\n") != count or head.count(b"\r") != count or b"\0" in head:
         raise ValueError("a header of the answer would break its line")
-    return head + b"\r\n"

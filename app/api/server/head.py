@@ -26,12 +26,19 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 def check_head(target: bytes, version: str, headers: Headers, limits: Limits) -> bool:
     """Whether the client waits for `100 Continue`; raises when the head is to be refused."""
-    watched = [header for header in headers if header[0] in _WATCHED]
-    if target[:1] != b"/" or len(target) > limits.request_target_bytes_max:
-        _check_target(target, watched, limits)
-    if len(watched) != 1 or watched[0][0] != b"host" or version != "1.1":
+    host: bytes | None = None
+    is_rare = version != "1.1"
+    for name, value in headers:
+        if name in _WATCHED:
+            is_rare = is_rare or host is not None or name != b"host"
+            host = value
+    is_odd = target[:1] != b"/" or len(target) > limits.request_target_bytes_max
+    if is_odd or is_rare or host is None:
+        watched = [header for header in headers if header[0] in _WATCHED]
+        if is_odd:
+            _check_target(target, watched, limits)
         return _check_rare(watched, version)
-    if not _is_host(watched[0][1]):
+    if not _is_host(host):
         raise MalformedRequest("the Host header is not a host name")
     return False
 

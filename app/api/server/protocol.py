@@ -278,11 +278,12 @@ class HttpProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._phase is not _HEAD:
             return  # a trailer: nothing here reads one, and it must not look like a header
-        self._header_bytes += len(name) + len(value)
-        if self._header_bytes > self.header_bytes_max or len(self.headers) >= self.headers_max:
+        headers = self.headers
+        size = self._header_bytes = self._header_bytes + len(name) + len(value)
+        if size > self.header_bytes_max or len(headers) >= self.headers_max:
             self._refusal = self._headers_too_large()
             raise self._refusal
-        self.headers.append((name.lower(), value))
+        headers.append((name.lower(), value))
 
     @override
     def on_headers_complete(self) -> None:
@@ -397,7 +398,8 @@ class HttpProtocol(HttpToolsProtocol):
             self._at_work = cycle
             self._start_asgi_task(cycle, app)
         elif self._phase is _BUSY:
-            self._enter(_IDLE, self.guard.limits.idle_connection_ms_max)
+            self._phase = _IDLE
+            self.deadline = self.loop.time() + self.guard.limits.idle_connection_ms_max / 1_000
 
     def muted_for(self, seconds: float) -> Callable[[], None]:
         """What a cycle calls when its answer is complete, so that nothing is read for so long."""

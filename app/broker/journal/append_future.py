@@ -2,13 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Generator
+from typing import Any
 
 from typing_extensions import override
 
 from app.broker.ports import Store
 from app.domain.errors import CurlewError, Outcome
-from app.runtime.direct import Resumable, called_back_by, has_task
+from app.runtime.direct import Resumable, has_task
 
 
 class AppendFuture(Resumable):
@@ -46,13 +48,17 @@ class AppendFuture(Resumable):
     def then(self, go_on: Callable[[], None]) -> None:
         self._waiting.append(go_on)
 
-    async def wait(self) -> None:
-        """Return when the data is safe; raise what went wrong."""
+    @types.coroutine
+    def wait(self) -> Generator[Any, None, None]:
+        """Return when the data is safe; raise what went wrong.
+
+        Made of a generator: a coroutine around one would be one more step of each send.
+        """
         if not self._is_done:
             if has_task():
-                await self._future()
+                yield from self._future()
             else:
-                await called_back_by(self)
+                yield self
         if self._error is not None:
             raise with_outcome(self._error, "unknown")
 

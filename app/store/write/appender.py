@@ -116,7 +116,6 @@ class Appender:
         index: KeyIndex,
         clock: Clock,
         limits: Limits,
-        on_arrival: Callable[[str, int], object],
         sums: FrameChecksums | None,
     ) -> None:
         self.store_time_ms = 0
@@ -124,7 +123,7 @@ class Appender:
         """Called before a message of a generation that the queue does not hold; may raise."""
         self.before_next: Callable[[], None] | None = None
         """Called before the next append is taken; may append itself, and raise."""
-        self._audience = Audience(index, on_arrival, partial(queues.fail, writer.fail))
+        self.audience = Audience(index, partial(queues.fail, writer.fail))
         self.refusal: str | None = None
         """Why no message of others is taken for now."""
         self._full: str | None = None
@@ -249,7 +248,7 @@ class Appender:
         keyed: Keyed = _NO_KEYS
         if message.keys or message_id or message.unique_id:
             keyed = ((at, keys_of(message)),)
-        publication = Publication(self._audience, queue, offset, unit, keyed, now, done)
+        publication = Publication(self.audience, queue, offset, unit, keyed, now, done)
         appended = Appended(offset, 1, now, (message_id or f"{self._id_start}{at:012X}",))
         sync = flush is FlushMode.SYNC
         block = Block(at + size, [(at, [record])], size, sync, publication, None, answer)
@@ -389,7 +388,7 @@ class Appender:
         self, part: Part, positions: Sequence[int], now: int, done: Done
     ) -> tuple[Publication, Appended]:
         """What shows messages that go to these places, which `_fill` completes; and their ids."""
-        publication = Publication(self._audience, part.queue, part.first, b"", (), now, done)
+        publication = Publication(self.audience, part.queue, part.first, b"", (), now, done)
         start = f"{self._id_prefix}{now:012X}"
         rows = zip(part.messages, positions, strict=True)
         ids = [message.message_id or f"{start}{at:012X}" for message, at in rows]
@@ -448,7 +447,7 @@ class Appender:
         start = int(positions[0])
         noted = [] if sums is None else sums.of(queue.number, frame, units, first, start)
         frame_publication = FramePublication(
-            self._audience, queue, first, units, keyed, now, done, noted
+            self.audience, queue, first, units, keyed, now, done, noted
         )
         publication: Done = frame_publication
         records: list[bytes] = []

@@ -20,14 +20,18 @@ from app.store.write.blocks import Done
 _LOG: Final = logging.getLogger(__name__)
 
 
-class Audience(msgspec.Struct, frozen=True, eq=False):
+def _nobody(_topic: str, _queue_id: int) -> None:
+    """Nobody waits yet."""
+
+
+class Audience(msgspec.Struct, eq=False):
     """What of a store learns of every message that becomes readable."""
 
     index: KeyIndex
-    on_arrival: Callable[[str, int], object]
-    """Topic and queue id."""
     on_fault: Callable[[str], object]
     """Told, with the reason, when confirmed messages cannot be shown: the store has to stop."""
+    on_arrival: Callable[[str, int], object] = _nobody
+    """Topic and queue id."""
 
 
 class Publication(msgspec.Struct, eq=False):
@@ -51,8 +55,8 @@ class Publication(msgspec.Struct, eq=False):
         try:
             self.done(error)
         finally:
-            if error is None:
-                self.announce()
+            if error is None:  # `announce`, written out: each send comes here
+                self.audience.on_arrival(self.queue.topic, self.queue.queue_id)
 
     def publish(self) -> None:
         """Make the messages readable."""

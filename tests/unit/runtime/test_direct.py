@@ -1,12 +1,12 @@
 """A coroutine that begins without a task, and becomes one when it must."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 import pytest
 from typing_extensions import override
 
-from app.runtime.direct import DirectRun, Resumable, Run, called_back_by, has_task, in_task
+from app.runtime.direct import DirectRun, Resumable, Run, has_task, in_task
 from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -27,6 +27,9 @@ class Bell(Resumable):
     def then(self, go_on: Callable[[], None]) -> None:
         self.ring = go_on
 
+    def __await__(self) -> Generator[Resumable, None, None]:
+        yield self
+
 
 class Started:
     """Runs coroutines from a callback of the loop, as a protocol does; keeps their tasks."""
@@ -45,7 +48,7 @@ async def test_it_needs_no_task_for_what_calls_back() -> None:
 
     async def run() -> None:
         seen.append(has_task())
-        await called_back_by(bell)
+        await bell
         seen.append(has_task())
 
     started.start(run())

@@ -169,10 +169,23 @@ async def test_a_whole_answer_is_what_two_events_would_be(
     assert at_once.closed == in_events.closed
 
 
-async def test_a_whole_answer_with_a_header_that_would_break_its_line_is_not_sent() -> None:
+@pytest.mark.parametrize("count", [0, 14, 15, 16, 17, 60])
+@pytest.mark.parametrize("keep_alive", [True, False])
+async def test_a_head_of_many_headers_is_made_as_one_of_few(count: int, keep_alive: bool) -> None:
+    at_once, in_events = Wire(), Wire()
+    headers = [(b"h%d" % number, b"v") for number in range(count)] + OK[1:]
+    await cycle_on(at_once, keep_alive=keep_alive).send(whole(200, headers, b"ok"))
+    await answer(cycle_on(in_events, keep_alive=keep_alive), 200, headers, b"ok")
+    assert b"".join(at_once.writes) == b"".join(in_events.writes)
+
+
+@pytest.mark.parametrize("count", [1, 30])
+async def test_a_whole_answer_with_a_header_that_would_break_its_line_is_not_sent(
+    count: int,
+) -> None:
     cycle = cycle_on(wire := Wire())
     with pytest.raises(ValueError, match="break its line"):
-        await cycle.send(whole(200, [(b"a", b"b\r\nc: d")], b""))
+        await cycle.send(whole(200, [(b"a", b"b\r\nc: d")] * count, b""))
     assert not wire.writes
 
 

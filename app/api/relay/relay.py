@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
+from time import monotonic
 from typing import Final
 
 from app.api.aims.aim import BODY, HERE, Aim, Asks, Names, Shard
@@ -42,9 +43,14 @@ from app.api.relay.peer_connection import Interrupted, PeerConnection
 from app.api.relay.peers import NotReached, Peers
 from app.domain.errors import CurlewError, NotLeader, RelayInterrupted, ShardUnavailable
 from app.domain.limits import MIB, Limits
+from app.domain.quotas.token_bucket import TokenBucket
 
 WATCH_AFTER_S: Final = 0.05
 """A request that is answered earlier needs nobody who looks whether its client is still there."""
+LOOKS_PER_S: Final = 20
+"""How often the database is asked for names that nobody knows here. Who makes names up would else
+ask it as often as he likes; what is new is known to every node in a second without being asked."""
+LOOKS_AT_ONCE: Final = 100
 
 
 class Relay:
@@ -56,6 +62,7 @@ class Relay:
         policy_version: Callable[[], int],
         limits: Limits,
         peers: Peers | None = None,
+        monotonic_s: Callable[[], float] = monotonic,
     ) -> None:
         """Without `peers` the node can reach no other: clients are told which one to ask."""
         self._metadata = metadata
@@ -65,6 +72,8 @@ class Relay:
         self.places = Places(metadata, self.is_up)
         self.relayed_count = 0
         self._learning: asyncio.Future[bool] | None = None
+        self._monotonic_s = monotonic_s
+        self._looks = TokenBucket(LOOKS_PER_S, LOOKS_AT_ONCE, monotonic_s())
         self._own: AsgiApp | None = None
 
     def serve_own(self, app: AsgiApp) -> None:
@@ -97,10 +106,12 @@ class Relay:
 
     async def refresh(self) -> None:
         """See what other nodes have changed, as far as the database answers. Many that ask at once
-        ask it once."""
+        ask it once, and it is asked `LOOKS_PER_S` times at most."""
         if not self.places.are_several:
             return
         if self._learning is None or self._learning.done():
+            if self._looks.take(1, self._monotonic_s()):
+                return
             self._learning = asyncio.ensure_future(self._metadata.refresh())
         with suppress(CurlewError):  # without the database nothing new is known
             await asyncio.shield(self._learning)

@@ -19,7 +19,7 @@ from app.api.relay.calls import CallRequest
 from app.api.relay.fan_out import ask
 from app.api.relay.handshake import Answering
 from app.api.relay.peers import NotReached, Peers
-from app.api.relay.relay import Relay
+from app.api.relay.relay import LOOKS_AT_ONCE, LOOKS_PER_S, Relay
 from app.domain.errors import CurlewError, ShardUnavailable
 from app.domain.limits import Limits
 from app.runtime.secure.cluster_secret import ClusterSecret
@@ -249,3 +249,23 @@ async def test_what_was_written_and_gets_no_answer_may_be_stored() -> None:
         error = await ask_b(relay, sends=True, seconds=0.05)
         hangs.set()
     assert (error.code, error.outcome) == ("RELAY_INTERRUPTED", "unknown")
+
+
+async def test_names_that_are_made_up_do_not_keep_the_database_busy() -> None:
+    asked, now_s = 0, 0.0
+
+    async def refresh() -> bool:
+        nonlocal asked
+        asked += 1
+        return False
+
+    snapshot = SimpleNamespace(version=1, topics={}, shards={"a": None, "b": None})
+    metadata = SimpleNamespace(snapshot=snapshot, shard="a", refresh=refresh)
+    relay = Relay(cast("Metadata", metadata), lambda: 1, Limits(), None, lambda: now_s)
+    for _ in range(10 * LOOKS_AT_ONCE):
+        await relay.refresh()
+    assert asked == LOOKS_AT_ONCE
+    now_s = 1.0
+    for _ in range(10 * LOOKS_AT_ONCE):
+        await relay.refresh()
+    assert asked == LOOKS_AT_ONCE + LOOKS_PER_S

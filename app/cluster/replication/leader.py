@@ -60,6 +60,9 @@ class Leader:
         self._in_sync = InSyncSet(row.in_sync, row.in_sync_version)
         self._settled_version = row.settled_version
         self._min_in_sync = row.min_in_sync
+        self._target_replicas = row.target_replicas
+        self._replicas = max(row.target_replicas, len(state.peers) + 1)
+        """That may have noted a set: this node may not have heard yet of one that has joined."""
         self._possible_loss = row.possible_loss
         self._followers = Followers(state.peers, state.now_ms)
         self._confirmation = Confirmation(state.high_watermark)
@@ -122,16 +125,15 @@ class Leader:
         who confirms with every member has asked as many, where two sets always meet."""
         if self.phase is Phase.SERVING:
             return True
-        replicas = len(self._state.peers) + 1
         promised = {member.node for member in self._promised}
-        return len(promised) > replicas - self._min_in_sync
+        return len(promised) > self._replicas - self._min_in_sync
 
     def _note(self) -> None:
         """Note the set that the row has, and let those that follow note it. Where two sets always
         meet a leader without proof notes nothing: an operator who restores the row would take it
         for what was confirmed with. Elsewhere it has to: a single replica may have to go on."""
         state = self._state
-        do_sets_meet = 2 * self._min_in_sync > len(state.peers) + 1
+        do_sets_meet = 2 * self._min_in_sync > self._replicas
         if self.phase is Phase.FENCING or (do_sets_meet and not self._is_proven):
             return
         if self._in_sync.version > state.promise.in_sync_version:
@@ -372,6 +374,7 @@ class Leader:
             version,
             version if self._is_proven else self._settled_version,
             min_in_sync=self._min_in_sync,
+            target_replicas=self._target_replicas,
             possible_loss=self._possible_loss,
         )
         self._write_back = WriteBack(row, known, self._state.timing.lease_ms)

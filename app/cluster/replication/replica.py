@@ -138,6 +138,10 @@ class Replica:
         row = state.row
         if row is None or state.is_broken or state.database_since_ms is None:
             return False
+        if not row.in_sync:  # too few replicas have joined, or the set was never told
+            if state.is_row_behind():
+                state.alarm(METADATA_REGRESSED, "the database knows of no set of the shard")
+            return False
         if state.now_ms - self._stood_ms < 2 * state.timing.ask_ms:
             return False
         if row.is_regressed:

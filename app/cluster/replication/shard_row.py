@@ -27,6 +27,8 @@ class ShardRow:
     """The node that may stand before the lease is over."""
     min_in_sync: int = 1
     """The set never becomes smaller than this."""
+    target_replicas: int = 1
+    """So many replicas may have noted a set, of which a node may know fewer (R2)."""
     possible_loss: bool = False
     """All members had come back in new incarnations: what was not synced may be lost."""
     is_regressed: bool = False
@@ -104,9 +106,9 @@ class ElectAfterLoss:
     lease_ms: int
 
     def apply(self, row: ShardRow, now_ms: int) -> ShardRow | None:
-        """Granted when the lease is over and the set is the one that was seen. Nobody is known to
-        have what a shard that was led without a set has."""
-        if not row.in_sync and row.term != NO_TERM:
+        """Granted when the lease is over and the set is the one that was seen. Where none was told
+        nobody is known to have what there is, or the shard is not founded yet."""
+        if not row.in_sync:
             return None
         is_same = row.term == self.seen and row.in_sync_version == self.seen_version
         if not is_same or now_ms < row.lease_until_ms or row.is_regressed:

@@ -2,11 +2,11 @@
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
-from app.cluster.replication.shard_row import RowChange, ShardRow
-from app.cluster.replication.terms import Promise, Term, TermStart, cut_history
+from app.cluster.replication.shard_row import Found, RowChange, ShardRow
+from app.cluster.replication.terms import Member, Promise, Term, TermStart, cut_history
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,25 @@ Answer = Callable[[ShardRow | None, bool, int], None]
 """The row (None: no answer), whether the change was done, and what is left of the lease, in ms."""
 
 
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The replicas of the shard in the order in which they joined, as each last did."""
+
+    members: tuple[Member, ...] = ()
+    version: int = 0
+    """Rises with each that is new."""
+
+    @property
+    def names(self) -> set[str]:
+        return {member.node for member in self.members}
+
+    def with_member(self, member: Member) -> "Joined":
+        if member.node not in self.names:
+            return Joined((*self.members, member), self.version + 1)
+        kept = [member if each.node == member.node else each for each in self.members]
+        return replace(self, members=tuple(kept))
+
+
 class SimDatabase:
     """The shard's row. Answers late, not at all, or carries out what it never answered."""
 
@@ -82,7 +101,8 @@ class SimDatabase:
         self._schedule = schedule
         self._random = random
         self.row = row
-        self.former: list[ShardRow] = []
+        self.joined = Joined()
+        self.former: list[tuple[ShardRow, Joined]] = []
         self.is_away = False
         self.lost_answers = 0.0
         """The share of changes whose answer is lost."""
@@ -113,15 +133,28 @@ class SimDatabase:
         after = change.apply(self.row, self._schedule.now_ms)
         if after is None:
             return False
+        self.former.append((self.row, self.joined))
         before, self.row = self.row, after
-        self.former.append(before)
         self.on_change(change, before, after)
         return True
+
+    def join(self, member: Member) -> Joined | None:
+        """As `ReplicaSets.join`; None: no answer."""
+        if self.is_away:
+            return None
+        joined = self.joined.with_member(member)
+        if joined != self.joined:
+            self.former.append((self.row, self.joined))
+            self.joined = joined
+        first = {each.node for each in joined.members[: self.row.min_in_sync]}
+        founders = {each.node for each in self.row.in_sync} or first
+        self._apply(Found(frozenset(each for each in joined.members if each.node in founders)))
+        return joined
 
     def forget(self, count: int) -> None:
         """A standby that was behind by the last `count` changes answers from now on."""
         if self.former:
-            self.row = self.former[-min(count, len(self.former))]
+            self.row, self.joined = self.former[-min(count, len(self.former))]
             del self.former[-count:]
 
 

@@ -6,6 +6,7 @@ seed and the last lines of the history.
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 from app.cluster.replication.confirmation import LogEnd
@@ -45,6 +46,7 @@ from app.cluster.replication.terms import Member, Term, TermStart, cut_history
 from tests.property.replication.judge import Judge, Violation
 from tests.property.replication.simulated_parts import (
     Schedule,
+    Joined,
     SimBlock,
     SimDatabase,
     SimDisk,
@@ -52,6 +54,7 @@ from tests.property.replication.simulated_parts import (
 )
 
 TIMING = Timing(lease_ms=2_000, replica_timeout_ms=1_200, fence_ms=400, ask_ms=120, row_ms=400)
+BEAT_MS = 1_000
 BLOCK_BYTES = 100
 TERM_START_BYTES = 10
 
@@ -74,6 +77,8 @@ class Node:
         self._shown = 0
         self.takes_no_more = False
         self.alarms: set[str] = set()
+        self._joined = Joined()
+        """As it was heard of at the start."""
 
     @property
     def member(self) -> Member:
@@ -86,6 +91,12 @@ class Node:
     # --- life
 
     def start(self) -> None:
+        """Once the database has said who the others are."""
+        joined = self._shard.join(self.member)
+        if joined is None:
+            self._shard.schedule.after(300, lambda: self._shard.start(self))
+            return
+        self._joined = joined
         disk, schedule = self.disk, self._shard.schedule
         self.life += 1
         disk.history = cut_history(disk.history, disk.written)
@@ -95,7 +106,7 @@ class Node:
             me=self.member,
             timing=TIMING,
             new_grant=lambda: self._random.getrandbits(48),
-            peers=tuple(name for name in self._shard.nodes if name != self.name),
+            peers=tuple(each.node for each in joined.members if each.node != self.name),
             promise=disk.promise,
             history=disk.history,
             end=LogEnd(disk.written, disk.flushed),
@@ -108,6 +119,17 @@ class Node:
         self._incoming.clear()
         self._is_writing = self.takes_no_more = False
         self._tick(self.life)
+        if self._shard.joins_ms:
+            self._later(self._random.randint(0, BEAT_MS), self._beat)
+
+    def _beat(self) -> None:
+        """Another one has joined: begin anew, with it. Of an older copy nothing is taken over."""
+        database = self._shard.database
+        if not database.is_away and database.joined.version > self._joined.version:
+            self.stop()
+            self.start()
+        else:
+            self._later(BEAT_MS, self._beat)
 
     def stop(self) -> None:
         self.life += 1
@@ -329,9 +351,11 @@ class SimulatedShard:
         min_in_sync: int = 1,
         forgets: bool = False,
         days: "tuple[Day, ...]" = (),
+        joins_ms: int = 0,
     ) -> None:
         """`forgets`: the database forgets what it has confirmed, where else disks lose something.
-        The two together are more than is promised. `days`: the faults, other than the usual."""
+        The two together are more than is promised. `days`: the faults, other than the usual.
+        `joins_ms`: the replicas join one by one, within that time; 0: at once, and before."""
         self.seed = seed
         self.forgets = forgets
         self.days = days or (FORGETFUL_DAYS if forgets else DAYS)
@@ -348,12 +372,24 @@ class SimulatedShard:
         self.nodes: dict[str, Node] = {}
         for name in "ABCDE"[:replicas]:
             self.nodes[name] = Node(name, self)
-        first = next(iter(self.nodes.values()))
-        row = ShardRow(in_sync=frozenset({first.member}), min_in_sync=min_in_sync)
+        self.joins_ms = joins_ms
+        row = ShardRow(min_in_sync=min_in_sync, target_replicas=replicas)
         self.database = SimDatabase(self.schedule, self.random, row)
         self.database.on_change = self._row_changed
+        if joins_ms:
+            for node in self.nodes.values():
+                self.schedule.after(self.random.randint(0, joins_ms), partial(self.start, node))
+            return
+        for node in self.nodes.values():
+            self.database.join(node.member)
         for node in self.nodes.values():
             node.start()
+
+    def join(self, member: Member) -> Joined | None:
+        """Where replicas do not join one by one they know each other, and need no database."""
+        if self.joins_ms:
+            return self.database.join(member)
+        return Joined(tuple(node.member for node in self.nodes.values()))
 
     def note(self, node: str, event: object) -> None:
         if not isinstance(event, Tick):
@@ -406,9 +442,10 @@ class SimulatedShard:
         node.stop()
         if loses_power:
             node.disk.lose_power(self.random)
-        self.schedule.after(self.random.randint(50, 4_000), lambda: self._start(node))
+        self.schedule.after(self.random.randint(50, 4_000), lambda: self.start(node))
 
-    def _start(self, node: Node) -> None:
+    def start(self, node: Node) -> None:
+        """If it does not run."""
         if node.replica is None:
             node.start()
 
@@ -423,7 +460,7 @@ class SimulatedShard:
         if any(other.member in self.database.row.in_sync for other in others):
             node.stop()
             node.disk = SimDisk(self.random.getrandbits(40))
-            self.schedule.after(self.random.randint(50, 3_000), lambda: self._start(node))
+            self.schedule.after(self.random.randint(50, 3_000), lambda: self.start(node))
 
     def fault(self) -> None:
         """One of the bad days of this world."""
@@ -482,6 +519,11 @@ class SimulatedShard:
 
         self.schedule.after(self.random.randint(300, 3_000), returns)
 
+    def restore_database(self, node: Node, other: str) -> None:
+        """As an operator does, from a copy of any earlier day."""
+        del node, other
+        self.database.forget(self.random.randint(1, max(1, len(self.database.former))))
+
     def _database_returns(self) -> None:
         self.database.is_away = False
 
@@ -492,7 +534,7 @@ class SimulatedShard:
         self.database.lost_answers = self.kills_between_actions = 0.0
         self.sync_ms = 8
         for node in self.nodes.values():
-            self._start(node)
+            self.start(node)
 
     # --- runs
 
@@ -506,16 +548,19 @@ class SimulatedShard:
 
     def restore_row(self) -> None:
         """As an operator does where the database has forgotten and no leader lives: the newest
-        that any replica has promised, in an epoch above all promises."""
+        that any replica has promised, in an epoch above all promises. Where none has noted a set,
+        nothing was ever confirmed, and all are as good."""
         promises = [node.disk.promise for node in self.nodes.values()]
         newest = max(promises, key=lambda promise: promise.in_sync_version)
+        all_of_them = frozenset(node.member for node in self.nodes.values())
         self.database.row = ShardRow(
             Term(max(promise.term.epoch for promise in promises) + 1, 0),
             None,
-            newest.in_sync,
+            newest.in_sync or all_of_them,
             newest.in_sync_version,
             newest.in_sync_version,
             min_in_sync=self.database.row.min_in_sync,
+            target_replicas=self.database.row.target_replicas,
         )
 
     def operate(self) -> None:
@@ -524,6 +569,7 @@ class SimulatedShard:
         if METADATA_REGRESSED in alarms and not self._serving():
             self.restore_row()
         self.reset_replicas()
+        self.restart_forgotten()
 
     def _serving(self) -> list[Node]:
         return [each for each in self.nodes.values() if each.replica and each.replica.is_serving]
@@ -535,6 +581,13 @@ class SimulatedShard:
                 node.alarms.discard("CUT_BELOW_WATERMARK")
                 node.stop()
                 node.disk = SimDisk(self.random.getrandbits(40))
+                node.start()
+
+    def restart_forgotten(self) -> None:
+        """As an operator does with those of which the database does not know that they joined."""
+        for node in self.nodes.values():
+            if self.joins_ms and node.name not in self.database.joined.names:
+                node.stop()
                 node.start()
 
     def _run(self, faults: int) -> None:
@@ -583,3 +636,4 @@ _ALWAYS: tuple[Day, ...] = (
 )
 DAYS: tuple[Day, ...] = (*_ALWAYS, SimulatedShard.cut_power, SimulatedShard.empty_disk)
 FORGETFUL_DAYS: tuple[Day, ...] = (*_ALWAYS, SimulatedShard.fail_database_over)
+DAYS_WITH_BACKUPS: tuple[Day, ...] = (*FORGETFUL_DAYS, SimulatedShard.restore_database)

@@ -13,7 +13,7 @@ from app.cluster.replication.followers import Followers
 from app.cluster.replication.in_sync_set import InSyncSet
 from app.cluster.replication.leader import Leader
 from app.cluster.replication.replica_state import ReplicaState
-from app.cluster.replication.shard_row import ChangeInSync, Elect
+from app.cluster.replication.shard_row import ChangeInSync, Elect, Found, ShardRow
 from app.cluster.replication.terms import Promise
 from tests.property.replication.judge import Violation
 from tests.property.replication.simulated_shard import Day, SimulatedShard
@@ -124,6 +124,16 @@ def take_each_row_for_proven(patch: Patch) -> None:
     patch.setattr(Leader, "_is_proven", property(lambda _: True))
 
 
+def found_by_one(patch: Patch) -> None:
+    apply = Found.apply
+
+    def alone(self: Found, row: ShardRow, now_ms: int) -> ShardRow | None:
+        after = apply(self, replace(row, min_in_sync=1), now_ms)
+        return None if after is None else replace(after, min_in_sync=row.min_in_sync)
+
+    patch.setattr(Found, "apply", alone)
+
+
 @dataclass(frozen=True)
 class Control:
     """One broken rule, and in which world it shows."""
@@ -134,6 +144,7 @@ class Control:
     days: tuple[Day, ...] = ()
     first_seed: int = 0
     """Where a broken rule shows in one of a thousand histories, seeds that show it come first."""
+    joins_ms: int = 0
     shows: str = ""
     """What a violation has to say to count."""
 
@@ -143,6 +154,13 @@ _FORGETFUL: tuple[Day, ...] = (
     SimulatedShard.partition,
     SimulatedShard.pause,
     SimulatedShard.fail_database_over,
+)
+
+_WITH_BACKUPS: tuple[Day, ...] = (
+    SimulatedShard.kill_process,
+    SimulatedShard.partition,
+    SimulatedShard.pause,
+    SimulatedShard.restore_database,
 )
 
 CONTROLS = [
@@ -155,6 +173,14 @@ CONTROLS = [
     Control(elect_by_node),
     Control(believe_a_database_that_forgets, min_in_sync=2, forgets=True, days=_FORGETFUL),
     Control(believe_the_ends_of_a_former_disk),
+    Control(
+        found_by_one,
+        min_in_sync=2,
+        forgets=True,
+        days=_WITH_BACKUPS,
+        joins_ms=12_000,
+        shows="shows SimBlock",
+    ),
     Control(
         take_each_row_for_proven,
         min_in_sync=2,
@@ -171,7 +197,11 @@ def test_a_broken_rule_is_seen(control: Control, monkeypatch: pytest.MonkeyPatch
     control.break_rule(monkeypatch)
     for seed in range(control.first_seed, control.first_seed + SEEDS_MAX):
         shard = SimulatedShard(
-            seed, min_in_sync=control.min_in_sync, forgets=control.forgets, days=control.days
+            seed,
+            min_in_sync=control.min_in_sync,
+            forgets=control.forgets,
+            days=control.days,
+            joins_ms=control.joins_ms,
         )
         try:
             shard.run(FAULTS)

@@ -7,16 +7,26 @@ from typing import Final
 
 import pytest
 
-from tests.property.replication.simulated_shard import SimulatedShard
+from tests.property.replication.simulated_shard import DAYS_WITH_BACKUPS, SimulatedShard
 from tests.support import length
 
-SEEDS: Final = length.count(60, 7_000)
+SEEDS: Final = length.count(40, 4_500)
 """Of each world; the full length is over 20,000 histories."""
+
+JOINS_MS: Final = 12_000
 
 WORLDS: Final = {
     "three replicas": {"replicas": 3},
     "two replicas": {"replicas": 2},
     "a database that forgets": {"replicas": 3, "min_in_sync": 2, "forgets": True},
+    "replicas that join": {"replicas": 3, "min_in_sync": 2, "joins_ms": JOINS_MS},
+    "a database from a backup": {
+        "replicas": 3,
+        "min_in_sync": 2,
+        "forgets": True,
+        "days": DAYS_WITH_BACKUPS,
+        "joins_ms": JOINS_MS,
+    },
 }
 
 

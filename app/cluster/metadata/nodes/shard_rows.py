@@ -145,6 +145,7 @@ def row_of(found: Row[Any]) -> ShardRow:
         lease_until_ms=found.lease_until_ms,
         handed_to=found.handed_to,
         min_in_sync=found.min_in_sync,
+        target_replicas=found.target_replicas,
         possible_loss=found.possible_loss,
         is_regressed=found.is_regressed,
     )
@@ -164,6 +165,7 @@ def columns_of(row: ShardRow) -> dict[str, object]:
         "lease_until_ms": row.lease_until_ms,
         "handed_to": row.handed_to,
         "min_in_sync": row.min_in_sync,
+        "target_replicas": row.target_replicas,
         "possible_loss": row.possible_loss,
         "is_regressed": row.is_regressed,
     }

@@ -59,10 +59,13 @@ def test_the_former_leader_and_who_is_named_need_no_wait() -> None:
 
 
 def test_nobody_is_elected_after_a_loss_where_the_set_was_never_told() -> None:
-    """A node with an empty log would lead a shard that a lone node has written."""
+    """A node with an empty log would lead a shard that a lone node has written, or one of which
+    too few replicas are there yet."""
     change = ElectAfterLoss(OLD, 7, NEW, C, 500)
     assert change.apply(replace(ROW, in_sync=frozenset()), 2_000) is None
-    assert replace(change, seen=NO_TERM, seen_version=0).apply(ShardRow(), 2_000) is not None
+    unfounded = replace(change, seen=NO_TERM, seen_version=0)
+    assert unfounded.apply(ShardRow(min_in_sync=2), 2_000) is None
+    assert unfounded.apply(ShardRow(in_sync=frozenset({A})), 2_000) is not None
 
 
 def test_the_first_set_is_told_for_as_many_as_it_may_not_fall_below() -> None:

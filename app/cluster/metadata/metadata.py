@@ -28,6 +28,7 @@ from app.cluster.metadata.nodes import beats, nodes, shards, shared_secrets, sto
 from app.cluster.metadata.nodes.beats import Beat
 from app.cluster.metadata.nodes.cluster_events import ClusterEvents
 from app.cluster.metadata.nodes.replica_sets import ReplicaSets
+from app.cluster.metadata.nodes.shard_rows import ShardRows
 from app.cluster.metadata.nodes.shards import Claim
 from app.cluster.metadata.schema.schema import check_file, check_schema
 from app.cluster.metadata.snapshot import (
@@ -85,6 +86,7 @@ class Metadata:
         self.audit = AuditTrail(database, clock)
         self.events = ClusterEvents(database)
         self.replica_sets = ReplicaSets(database, self._joined)
+        self._carried = beats.CarriedBeats(clock)
         self.principals.audit = self.schedules.audit = self.audit
         self._database = database
         self._clock = clock
@@ -374,6 +376,11 @@ class Metadata:
         self.shard = shard
         await self._load()
 
+    def shard_rows(self, node_id: str) -> ShardRows:
+        """The row of the shard that this node has joined, for its replica; what it asks brings the
+        node's beats."""
+        return ShardRows(self._database, self.shard, node_id, self._carried)
+
     async def lead_shard(self, grant_id: bytes, epoch: int) -> None:
         """Tell the others in which epoch the shard is led and where; it is known here at once."""
         async with self._database.transaction() as connection:
@@ -420,7 +427,11 @@ class Metadata:
 
     async def beat(self, node_id: str, *, renews: bool = True) -> Beat:
         """Hear what is new, and whether this node leads its shard; with `renews` also give a sign
-        of life and renew the lease. One statement on PostgreSQL."""
+        of life and renew the lease of a shard without replicas. One statement on PostgreSQL, and
+        none where a replica's question has brought the answer within the last second."""
+        carried = None if renews else self._carried.fresh()
+        if carried is not None:
+            return carried
         now_ms = self._clock.now_ms()
         if renews and self._database.address.sqlite_file is not None:
             async with self._database.transaction() as connection:

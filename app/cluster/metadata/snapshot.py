@@ -198,6 +198,13 @@ class ShardView:
     """A node."""
     advertise_url: str
     cluster_url: str
+    members: tuple[ReplicaMember, ...] = ()
+    """The nodes that have a replica of it, in the order in which they joined; none: a lone node's.
+    """
+    in_sync: tuple[str, ...] = ()
+    """Nodes that have all that is confirmed."""
+    target_replicas: int = 1
+    min_in_sync: int = 1
 
 
 class StoredSettings(NamedTuple):

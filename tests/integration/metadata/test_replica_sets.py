@@ -9,6 +9,7 @@ import pytest
 from app.cluster import (
     Claim,
     ClusterConfig,
+    ForeignStore,
     JoinRequest,
     Metadata,
     ReplicaMember,
@@ -17,7 +18,7 @@ from app.cluster import (
     ShardRows,
 )
 from app.cluster.metadata.database.database import Database
-from app.cluster.replication.shard_row import Elect, ShardRow
+from app.cluster.replication.shard_row import Elect, Renew, ShardRow
 from app.cluster.replication.terms import NO_TERM, Member, Term
 from app.domain.settings import TopicSettings
 from tests.support.metadata.databases import PostgresDatabases, SqliteDatabases
@@ -26,6 +27,7 @@ from tests.support.stores.clock import FakeClock
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 SEGMENT = 64 << 20
+LEASE_MS = 60_000
 INCARNATIONS = {name: number for number, name in enumerate("abcdef", 1)}
 
 
@@ -142,13 +144,14 @@ class TestFirstSet:
         self, nodes: list[Metadata], rows: ShardRows
     ) -> None:
         await nodes[0].replica_sets.join(asking("a"))
-        assert await row_of(rows) == ShardRow(min_in_sync=2)
+        assert await row_of(rows) == ShardRow(min_in_sync=2, target_replicas=3)
         await nodes[1].replica_sets.join(asking("b"))
         founded = ShardRow(
             in_sync=frozenset({member("a"), member("b")}),
             in_sync_version=1,
             settled_version=1,
             min_in_sync=2,
+            target_replicas=3,
         )
         assert await row_of(rows) == founded
         await nodes[2].replica_sets.join(asking("c"))
@@ -276,3 +279,171 @@ async def test_replicas_need_postgresql(sqlite_databases: SqliteDatabases) -> No
         assert await metadata.replica_sets.read("s") is None
     finally:
         await metadata.close()
+
+
+class TestLoneNodes:
+    """What nodes write of shards without replicas never touches one that has some."""
+
+    async def test_none_takes_the_shard(self, nodes: list[Metadata], rows: ShardRows) -> None:
+        made = await led_by_a(nodes, rows)
+        before = await row_of(rows)
+        for name in ("s", ""):
+            asked = Claim(made.store_id, name, "x", "x:1", "here", b"g" * 16)
+            with pytest.raises(ForeignStore, match="has several replicas"):
+                await nodes[3].claim_shard(asked)
+        with pytest.raises(ForeignStore, match="the shard 's' is the store"):
+            await nodes[3].claim_shard(Claim(b"else", "s", "x", "x:1", "here", b"g" * 16))
+        assert await row_of(rows) == before
+
+    async def test_nothing_but_its_replica_writes_leader_term_and_lease(
+        self, nodes: list[Metadata], rows: ShardRows
+    ) -> None:
+        await led_by_a(nodes, rows)
+        before = await row_of(rows)
+        grant_id = before.term.grant.to_bytes(8)
+        nodes[0].grant_id = grant_id  # as nothing gives it to a replica's node
+        await nodes[0].beat("a")
+        await nodes[0].lead_shard(grant_id, 9)
+        await nodes[0].leave_shard(grant_id)
+        assert await row_of(rows) == before
+
+    async def test_a_shard_is_not_released_while_a_replica_is_at_work(
+        self, nodes: list[Metadata], rows: ShardRows
+    ) -> None:
+        await led_by_a(nodes, rows)
+        for name in "ab":
+            await nodes[3].replica_sets.stopped("s", name)
+        with pytest.raises(ForeignStore, match="at work at http://c:8711"):
+            await nodes[3].release_shard("s")
+        await nodes[3].replica_sets.stopped("s", "c")
+        released = await nodes[3].release_shard("s")
+        assert released is not None
+        assert released[0] == "s"
+        assert await nodes[3].replica_sets.read("s") is None
+
+
+class TestBeats:
+    async def test_a_sign_of_life_is_one_of_the_replica(
+        self, nodes: list[Metadata], url: str
+    ) -> None:
+        await nodes[0].replica_sets.join(asking("a"))
+        await nodes[0].replica_sets.stopped("s", "a")
+        assert (await nodes[0].beat("a")).is_replica
+        with psycopg.connect(url) as connection:
+            seen = connection.execute(
+                "SELECT extract(epoch FROM clock_timestamp()) * 1000 - seen_ms FROM shard_replicas"
+            ).fetchone()
+        assert seen is not None
+        assert 0 <= seen[0] < 30_000
+        assert not (await nodes[0].beat("b")).is_replica
+
+    async def test_a_question_about_the_row_brings_the_beat(
+        self, nodes: list[Metadata], rows: ShardRows, url: str
+    ) -> None:
+        await led_by_a(nodes, rows)
+        node = nodes[0]
+        of_replica = node.shard_rows("a")
+        renewal = Renew((await row_of(rows)).term, LEASE_MS)
+        await of_replica.read()
+        answer = await of_replica.change(renewal)
+        assert answer is not None
+        assert answer.is_done
+        with psycopg.connect(url) as connection:
+            connection.execute("UPDATE metadata_version SET version = version + 1")
+        carried = await node.beat("a", renews=False)
+        asked = await node.beat("a", renews=False)
+        assert asked == carried._replace(version=carried.version + 1, clock_ms=asked.clock_ms)
+        assert carried.epoch == 1
+        assert carried.is_replica
+
+    async def test_an_old_answer_is_none(self, nodes: list[Metadata], url: str) -> None:
+        clock = FakeClock()
+        metadata = await Metadata.open(ClusterConfig(url), clock)
+        try:
+            await metadata.replica_sets.join(asking("a"))
+            await metadata.shard_rows("a").read()
+            await nodes[1].replica_sets.join(asking("b"))
+            clock.advance(ms=1_001)
+            beat = await metadata.beat("a", renews=False)
+            assert beat.version > metadata.snapshot.version
+        finally:
+            await metadata.close()
+
+
+async def test_the_snapshot_has_the_replicas_and_who_is_in_sync(
+    nodes: list[Metadata], rows: ShardRows
+) -> None:
+    made = await led_by_a(nodes, rows)
+    await nodes[3].refresh()
+    shard = nodes[3].snapshot.shards["s"]
+    assert shard.members == made.members
+    assert (shard.leader, shard.in_sync) == ("a", ("a", "b"))
+    assert (shard.target_replicas, shard.min_in_sync) == (3, 2)
+
+
+async def led_by_a(nodes: list[Metadata], rows: ShardRows) -> ReplicaSet:
+    joined = [
+        await node.replica_sets.join(asking(name))
+        for name, node in zip("abc", nodes[:3], strict=True)
+    ]
+    answer = await rows.change(Elect(NO_TERM, Term(1, 5), member("a"), LEASE_MS))
+    assert answer is not None
+    assert answer.is_done
+    return joined[-1]
+
+
+class TestRaces:
+    async def test_who_joins_beside_an_election_undoes_neither(
+        self, nodes: list[Metadata], rows: ShardRows
+    ) -> None:
+        for name, node in zip("ab", nodes[:2], strict=True):
+            await node.replica_sets.join(asking(name))
+        elected, *_ = await asyncio.gather(
+            rows.change(Elect(NO_TERM, Term(1, 5), member("a"), LEASE_MS)),
+            nodes[2].replica_sets.join(asking("c")),
+            nodes[1].replica_sets.join(asking("b", incarnation=80)),
+        )
+        assert elected is not None
+        assert elected.is_done
+        row = await row_of(rows)
+        assert row.term == Term(1, 5)
+        assert {each.node for each in row.in_sync} == {"a", "b"}
+        is_later = Member("b", 80) in row.in_sync
+        assert row.in_sync_version == (3 if is_later else 2), "each change of the set counts"
+        found = await nodes[3].replica_sets.read("s")
+        assert found is not None
+        assert sorted(names(found)) == ["a", "b", "c"]
+
+    async def test_a_database_from_before_a_join_takes_the_replica_again(
+        self, nodes: list[Metadata], rows: ShardRows, url: str
+    ) -> None:
+        made = await led_by_a(nodes, rows)
+        with psycopg.connect(url) as connection:
+            connection.execute("DELETE FROM shard_replicas WHERE node_id = 'c'")
+            connection.execute("UPDATE metadata_version SET version = version - 1")
+        before = await row_of(rows)
+        assert not (await nodes[2].beat("c")).is_replica, "it hears of that"
+        again = await nodes[2].replica_sets.join(asking("c", store_id=made.store_id))
+        assert again == made
+        assert await row_of(rows) == before
+
+    async def test_a_database_from_before_the_first_election_has_no_other_founders(
+        self, nodes: list[Metadata], rows: ShardRows, url: str
+    ) -> None:
+        made = await led_by_a(nodes, rows)
+        founded = ShardRow(
+            in_sync=frozenset({member("a"), member("b")}),
+            in_sync_version=1,
+            settled_version=1,
+            min_in_sync=2,
+            target_replicas=3,
+        )
+        with psycopg.connect(url) as connection:
+            connection.execute("DELETE FROM shard_replicas WHERE node_id IN ('b', 'c')")
+            connection.execute(
+                "UPDATE shards SET epoch = 0, grant_id = NULL, leader = NULL,"
+                " leader_incarnation = 0, in_sync_version = 1, lease_until_ms = 0"
+            )
+        for name in "cb":
+            await nodes[3].replica_sets.join(asking(name, store_id=made.store_id))
+        assert await row_of(rows) == founded

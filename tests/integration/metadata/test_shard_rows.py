@@ -141,6 +141,37 @@ async def test_a_change_that_crosses_another_is_judged_anew(
     assert answer.seen.row.handed_to == "b"
 
 
+async def test_a_lease_is_renewed_by_one_statement_once_the_row_was_seen(
+    rows: ShardRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read_again() -> None:
+        pytest.fail("it asks twice")
+
+    await rows.read()
+    with monkeypatch.context() as once:
+        once.setattr(rows, "read", read_again)
+        row = None
+        for lease_ms in (LEASE_MS, 2 * LEASE_MS):
+            answer = await rows.change(Renew(SEEN, lease_ms))
+            assert answer is not None
+            assert answer.is_done
+            assert answer.seen.lease_left_ms == lease_ms
+            row = answer.seen.row
+    assert await row_of(rows) == row
+
+
+async def test_a_row_that_is_another_than_was_seen_is_judged_anew(
+    databases: list[Database], rows: ShardRows
+) -> None:
+    await rows.read()
+    await ShardRows(databases[1], "s").change(HandOver(SEEN, "b"))
+    answer = await rows.change(Renew(SEEN, LEASE_MS))
+    assert answer is not None
+    assert not answer.is_done
+    assert answer.seen.row.handed_to == "b"
+    assert answer.seen.lease_left_ms <= 0
+
+
 async def test_one_that_freezes_within_a_change_keeps_nobody_out(
     url: str, databases: list[Database], rows: ShardRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,8 +45,8 @@ from app.cluster.replication.shard_row import ElectAfterLoss, RowChange, ShardRo
 from app.cluster.replication.terms import Member, Term, TermStart, cut_history
 from tests.property.replication.judge import Judge, Violation
 from tests.property.replication.simulated_parts import (
-    Schedule,
     Joined,
+    Schedule,
     SimBlock,
     SimDatabase,
     SimDisk,

@@ -10,12 +10,14 @@ among the events in the same transaction. A node that freezes within it loses it
 """
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Row, select, text, update
+from sqlalchemy import ColumnElement, Row, select, text, update
 
 from app.cluster.metadata.database.database import Database
-from app.cluster.metadata.nodes.beats import clock_ms
+from app.cluster.metadata.nodes.beats import CarriedBeats, beat_columns, beat_of, clock_ms
 from app.cluster.metadata.nodes.cluster_events import Event, Kind, note
 from app.cluster.metadata.schema.tables import shards
 from app.cluster.metadata.tables import versions
@@ -78,19 +80,38 @@ class ShardRows:
     """The row of one shard by its name. Every method raises `MetadataUnavailable`, of a change also
     when it may have been carried out all the same."""
 
-    def __init__(self, database: Database, name: str) -> None:
+    def __init__(
+        self,
+        database: Database,
+        name: str,
+        node_id: str = "",
+        carried: CarriedBeats | None = None,
+    ) -> None:
+        """`carried` is given the beat of the node that comes with each answer."""
         self._database = database
         self._name = name
+        self._node_id = node_id
+        self._carried = carried
+        self._seen: ShardRow | None = None
+        """As it was last read, or renewed."""
 
     async def read(self) -> SeenRow | None:
         """None: there is no such shard."""
-        query = select(shards, clock_ms().label("now_ms")).where(shards.c.name == self._name)
+        query = select(shards, *self._beside()).where(shards.c.name == self._name)
         async with self._database.asking() as connection:
             found = (await connection.execute(query)).one_or_none()
-        return None if found is None else SeenRow(row_of(found), found.now_ms)
+        if found is None:
+            return None
+        self._look(found)
+        self._seen = row_of(found)
+        return SeenRow(self._seen, found.now_ms)
 
     async def change(self, change: RowChange) -> ChangedRow | None:
         """Carry it out, once, if the row allows it; None: there is no such shard."""
+        if isinstance(change, Renew):
+            renewed = await self._renew_seen(change)
+            if renewed is not None:
+                return renewed
         for _ in range(TRIES_MAX):
             seen = await self.read()
             if seen is None:
@@ -104,14 +125,33 @@ class ShardRows:
             f"the row of the shard {self._name!r} is never the one that was read a moment before"
         )
 
+    async def _renew_seen(self, change: Renew) -> ChangedRow | None:
+        """Renew by one statement where the row is but for its lease the one that was last seen;
+        None: it has to be read. The lease begins when it is written: later than it was asked for.
+        """
+        seen = self._seen
+        if seen is None or change.apply(seen, 0) is None:
+            return None
+        before = columns_of(seen)
+        del before["lease_until_ms"]
+        lease = update(shards).where(*self._is_still(before))
+        lease = lease.values(lease_until_ms=clock_ms() + change.lease_ms)
+        renewed = lease.returning(shards.c.lease_until_ms).cte("renewed")
+        until = select(renewed.c.lease_until_ms).scalar_subquery().label("until_ms")
+        async with self._database.asking() as connection:
+            found = (await connection.execute(select(until, *self._beside()))).one()
+        self._look(found)
+        if found.until_ms is None:
+            self._seen = None
+            return None
+        self._seen = replace(seen, lease_until_ms=found.until_ms)
+        return ChangedRow(SeenRow(self._seen, found.until_ms - change.lease_ms), is_done=True)
+
     async def _write(self, change: RowChange, seen: ShardRow, after: ShardRow) -> bool:
         """Whether the row was still what was seen."""
-        before, values = columns_of(seen), columns_of(after)
-        statement = update(shards).where(
-            shards.c.name == self._name,
-            *(shards.c[column].is_not_distinct_from(value) for column, value in before.items()),
-        )
-        statement = statement.values(values)
+        self._seen = None
+        statement = update(shards).where(*self._is_still(columns_of(seen)))
+        statement = statement.values(columns_of(after))
         if isinstance(change, Renew):
             async with self._database.asking() as connection:
                 return (await connection.execute(statement)).rowcount == 1
@@ -124,6 +164,23 @@ class ShardRows:
             await note(connection, _event_of(change, self._name, after))
             await versions.raise_to(connection, version + 1)
         return True
+
+    def _is_still(self, columns: Mapping[str, object]) -> list[ColumnElement[bool]]:
+        return [
+            shards.c.name == self._name,
+            *(shards.c[column].is_not_distinct_from(value) for column, value in columns.items()),
+        ]
+
+    def _beside(self) -> list[ColumnElement[Any]]:
+        """What is asked for with the row: the time, and the node's beat."""
+        now = clock_ms().label("now_ms")
+        if self._carried is None:
+            return [now]
+        return [now, *beat_columns(self._node_id, self._name, is_postgres=True)]
+
+    def _look(self, found: Row[Any]) -> None:
+        if self._carried is not None:
+            self._carried.take(beat_of(found))
 
 
 def _event_of(change: RowChange, name: str, after: ShardRow) -> Event:

@@ -3,8 +3,13 @@ transaction.
 
 A shard is one log. Its row is made by the first start of the node that has it, and says by `grant`
 which start of a node leads it: the last one. A database in a SQLite file belongs to one store.
+
+Of a shard with several replicas (`segment_bytes` is set) nothing here writes who leads it, in which
+epoch, or for how long: only `shard_rows` does.
 """
 
+import json
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -14,8 +19,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.cluster.metadata.database.upserts import upsert
 from app.cluster.metadata.nodes.beats import LEASE_MS, clock_ms
 from app.cluster.metadata.nodes.cluster_events import Event, note
-from app.cluster.metadata.schema.tables import nodes, shards, tombstones, topic_queues
-from app.cluster.metadata.snapshot import ShardView
+from app.cluster.metadata.schema.tables import (
+    nodes,
+    shard_replicas,
+    shards,
+    tombstones,
+    topic_queues,
+)
+from app.cluster.metadata.snapshot import ReplicaMember, ShardView
 from app.cluster.metadata.tables import versions
 from app.domain.errors import MetadataUnavailable
 from app.domain.limits import SHARDS_MAX
@@ -66,6 +77,12 @@ async def claim(
             f"the store {asked.shard_id.hex()} of this node is the shard {mine.name!r}, and not"
             f" {name!r}",
             hint=f"start it with --shard {mine.name}, or without --shard",
+        )
+    elif mine.segment_bytes is not None:
+        raise ForeignStore(
+            f"the shard {name!r} has several replicas, and a lone node would count all that its own"
+            " log has as confirmed",
+            hint="start the node as one of its replicas",
         )
     elif not is_alone and mine.place and mine.place != asked.place:
         await _refuse_copy(connection, mine)
@@ -149,7 +166,7 @@ async def leave(connection: AsyncConnection, name: str, grant_id: bytes) -> None
     """The start that leads the shard ends: the store may be started from anywhere."""
     await versions.lock(connection)
     row = shards.c
-    is_ours = row.name == name, row.grant_id == grant_id
+    is_ours = row.name == name, row.grant_id == grant_id, row.segment_bytes.is_(None)
     found = (await connection.execute(select(row.leader, row.epoch).where(*is_ours))).one_or_none()
     if found is None:
         return
@@ -173,7 +190,7 @@ async def lead(
     it is not raised."""
     version = await versions.lock(connection)
     row = shards.c
-    is_ours = row.name == name, row.grant_id == grant_id
+    is_ours = row.name == name, row.grant_id == grant_id, row.segment_bytes.is_(None)
     found = (await connection.execute(select(row.leader, row.epoch).where(*is_ours))).one_or_none()
     if found is not None and found.epoch != epoch:
         await connection.execute(update(shards).where(*is_ours).values(epoch=epoch))
@@ -221,6 +238,7 @@ async def release(connection: AsyncConnection, name: str | None) -> tuple[str, b
     if not found:
         return None
     (gone,) = found
+    await _refuse_replicas_at_work(connection, gone.name)
     await connection.execute(delete(shards).where(shards.c.name == gone.name))
     await connection.execute(
         update(topic_queues).where(topic_queues.c.shard == gone.name).values(shard=UNCLAIMED)
@@ -233,8 +251,29 @@ async def release(connection: AsyncConnection, name: str | None) -> tuple[str, b
     return gone.name, bytes(gone.shard_id)
 
 
+async def _refuse_replicas_at_work(connection: AsyncConnection, name: str) -> None:
+    """Raise while a replica gave a sign of life: its leader would go on confirming, and another
+    store have the queues."""
+    if connection.dialect.name != "postgresql":
+        return
+    row = shard_replicas.c
+    is_at_work = row.shard == name, row.seen_ms > clock_ms() - LEASE_MS
+    urls = (await connection.execute(select(row.cluster_url).where(*is_at_work))).scalars().all()
+    if urls:
+        raise ForeignStore(
+            f"the shard {name!r} has replicas at work at {', '.join(sorted(urls))}",
+            hint=f"stop them first; one that was killed counts as gone after {LEASE_MS // 1_000} s",
+        )
+
+
 async def load(connection: AsyncConnection) -> list[ShardView]:
-    """All of them, by name, with what their leaders say of themselves."""
+    """All of them, by name, with what their leaders say of themselves, and their replicas."""
+    members: dict[str, list[ReplicaMember]] = defaultdict(list)
+    joined = shard_replicas.c
+    order = joined.shard, joined.joined_ms, joined.node_id
+    for each in await connection.execute(select(shard_replicas).order_by(*order)):
+        member = ReplicaMember(each.node_id, each.cluster_url, each.advertise_url, each.zone)
+        members[each.shard].append(member)
     query = (
         select(shards, nodes.c.advertise_url, nodes.c.cluster_url)
         .outerjoin(nodes, shards.c.leader == nodes.c.node_id)
@@ -248,6 +287,10 @@ async def load(connection: AsyncConnection) -> list[ShardView]:
             row.leader or "",
             row.advertise_url or "",
             row.cluster_url or "",
+            tuple(members[row.name]),
+            tuple(node for node, _ in json.loads(row.in_sync)),
+            row.target_replicas,
+            row.min_in_sync,
         )
         for row in await connection.execute(query)
     ]

@@ -16,6 +16,7 @@ from app.cluster.metadata.metadata import Metadata
 from app.cluster.metadata.nodes.beats import Beat
 from app.cluster.metadata.nodes.cluster_events import ClusterEvent, ClusterEvents, Event
 from app.cluster.metadata.nodes.replica_sets import JoinRequest, ReplicaRefused, ReplicaSet
+from app.cluster.metadata.nodes.row_questions import RowQuestions
 from app.cluster.metadata.nodes.shard_rows import ShardRows
 from app.cluster.metadata.nodes.shards import Claim, ForeignStore
 from app.cluster.metadata.schema.migration import Migrated, migrate
@@ -54,6 +55,7 @@ __all__ = [
     "ReplicaMember",
     "ReplicaRefused",
     "ReplicaSet",
+    "RowQuestions",
     "ShardRows",
     "ShardView",
     "Sought",

@@ -46,29 +46,51 @@ class Incarnation:
         """The mark of this process's last opening, where that could not be taken back."""
         self._is_doubted = False
         """Whether this opening has a new number for what it cuts."""
+        self._foreseen: int | None = None
+        self._distrusted: str | None = None
 
     @property
     def number(self) -> int:
         """Valid behind `end_opening`."""
         return self._kept.incarnation
 
+    def distrust(self, reason: str) -> None:
+        """The next opening has a new number, whatever the files prove: they may be old ones."""
+        self._distrusted = reason
+
+    def foresee(self) -> int:
+        """The number that the next opening has, if it finds nothing. For who has to be told before
+        there is a store."""
+        if self._foreseen is None:
+            kept = self._replica_files.incarnation()
+            if kept is not None and self._doubt_of(kept) is None:
+                return kept.incarnation
+            self._foreseen = self._new_number()
+        return self._foreseen
+
     def begin_opening(self) -> str | None:
         """Judge what lies there before the store is opened; why there is a new number, or None."""
         kept, boot_id = self._replica_files.incarnation(), self._files.boot_id()
-        reason = None
-        if kept is None:
-            reason = "it has none, or one that is damaged"
-        elif kept.standing is Standing.OPENING and kept != self._given_up:
-            reason = "an opening was interrupted"
-        elif kept.standing is Standing.OPEN and (kept.boot_id != boot_id or not boot_id):
-            reason = "the machine started anew, and the node had not stopped in order"
-        elif self._files.exists(paths.SYNC_FAILED):
-            reason = "a sync failed"
+        reason = self._doubt_of(kept)
         number = self._number(kept, reason)
         self._given_up, self._is_doubted = None, False
         end, damaged = (0, 0) if kept is None else (kept.end, kept.damaged_bytes)
         self._keep(KeptIncarnation(number, Standing.OPENING, boot_id, end, damaged))
+        self._foreseen = self._distrusted = None
         return reason
+
+    def _doubt_of(self, kept: KeptIncarnation | None) -> str | None:
+        """What of the files says that they prove nothing, before an opening."""
+        boot_id = self._files.boot_id()
+        if kept is None:
+            return "it has none, or one that is damaged"
+        if self._distrusted is not None:
+            return self._distrusted
+        if kept.standing is Standing.OPENING and kept != self._given_up:
+            return "an opening was interrupted"
+        if kept.standing is Standing.OPEN and (kept.boot_id != boot_id or not boot_id):
+            return "the machine started anew, and the node had not stopped in order"
+        return "a sync failed" if self._files.exists(paths.SYNC_FAILED) else None
 
     def end_opening(self, recovery: Recovery) -> str | None:
         """Judge what the opening found; why there is a new number, or None."""
@@ -119,7 +141,8 @@ class Incarnation:
     def _number(self, kept: KeptIncarnation | None, reason: str | None) -> int:
         if kept is not None and reason is None:
             return kept.incarnation
-        number = self._new_number()
+        number = self._new_number() if self._foreseen is None else self._foreseen
+        self._foreseen = None
         _LOG.warning("the data directory has a new incarnation, %d: %s", number, reason)
         return number
 

@@ -378,6 +378,7 @@ async def test_the_snapshot_has_the_replicas_and_who_is_in_sync(
     shard = nodes[3].snapshot.shards["s"]
     assert shard.members == made.members
     assert (shard.leader, shard.in_sync) == ("a", ("a", "b"))
+    assert (shard.advertise_url, shard.cluster_url) == ("http://a:8710", "http://a:8711")
     assert (shard.target_replicas, shard.min_in_sync) == (3, 2)
 
 

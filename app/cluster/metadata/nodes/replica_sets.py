@@ -55,7 +55,7 @@ class JoinRequest(NamedTuple):
     incarnation: int
     """That the opening of its directory has, when it finds nothing."""
     store_id: bytes | None = None
-    """Of the store that is in its directory; None: none yet, or a lone node's rules hold."""
+    """Of the store that is in its directory; None: none yet."""
 
 
 class ReplicaSet(NamedTuple):
@@ -253,7 +253,7 @@ class _Joining:
         if asked.store_id is not None:
             raise ReplicaRefused(
                 f"the metadata database has no shard {asked.shard!r}, and the directory of this"
-                f" node has a replica of it, of the store {asked.store_id.hex()}",
+                f" node has a store already, {asked.store_id.hex()}",
                 hint="this is another database, or an older copy: name the right one with"
                 " --database-url, or restore it; with an empty directory the node makes the shard"
                 " anew",

@@ -269,28 +269,37 @@ async def _refuse_replicas_at_work(connection: AsyncConnection, name: str) -> No
 async def load(connection: AsyncConnection) -> list[ShardView]:
     """All of them, by name, with what their leaders say of themselves, and their replicas."""
     members: dict[str, list[ReplicaMember]] = defaultdict(list)
+    at: dict[tuple[str, str], ReplicaMember] = {}
     joined = shard_replicas.c
     order = joined.shard, joined.joined_ms, joined.node_id
     for each in await connection.execute(select(shard_replicas).order_by(*order)):
         member = ReplicaMember(each.node_id, each.cluster_url, each.advertise_url, each.zone)
         members[each.shard].append(member)
+        at[each.shard, each.node_id] = member
     query = (
         select(shards, nodes.c.advertise_url, nodes.c.cluster_url)
         .outerjoin(nodes, shards.c.leader == nodes.c.node_id)
         .order_by(shards.c.name)
     )
     return [
-        ShardView(
-            row.name,
-            bytes(row.shard_id),
-            row.epoch,
-            row.leader or "",
-            row.advertise_url or "",
-            row.cluster_url or "",
-            tuple(members[row.name]),
-            tuple(node for node, _ in json.loads(row.in_sync)),
-            row.target_replicas,
-            row.min_in_sync,
-        )
+        _view_of(row, members[row.name], at.get((row.name, row.leader or "")))
         for row in await connection.execute(query)
     ]
+
+
+def _view_of(
+    row: Row[Any], members: Sequence[ReplicaMember], leader: ReplicaMember | None
+) -> ShardView:
+    """Where it is led is what the node says that registered; before that, what it joined with."""
+    return ShardView(
+        row.name,
+        bytes(row.shard_id),
+        row.epoch,
+        row.leader or "",
+        row.advertise_url or (leader and leader.advertise_url) or "",
+        row.cluster_url or (leader and leader.cluster_url) or "",
+        tuple(members),
+        tuple(node for node, _ in json.loads(row.in_sync)),
+        row.target_replicas,
+        row.min_in_sync,
+    )

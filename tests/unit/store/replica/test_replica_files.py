@@ -175,6 +175,36 @@ def test_an_interrupted_opening_makes_a_new_one() -> None:
     assert "interrupted" in str(after.before)
 
 
+def foreseeing(files: SimulatedFiles) -> Incarnation:
+    numbers = iter((7, 8, 9))
+    return Incarnation(files, ReplicaFiles(files), lambda: next(numbers))
+
+
+def test_the_number_of_an_opening_is_foreseen() -> None:
+    """A node names it before it knows what store to make."""
+    kept = foreseeing(lived().files.kill())
+    assert kept.foresee() == 1
+    assert kept.begin_opening() is None
+    assert kept.number == 1
+    empty = foreseeing(SimulatedFiles())
+    assert (empty.foresee(), empty.foresee()) == (7, 7)
+    empty.begin_opening()
+    assert empty.number == 7
+    assert empty.foresee() == 8, "the opening that has begun was not ended"
+
+
+def test_files_that_may_be_old_ones_make_a_new_one_once() -> None:
+    files = lived().files.kill()
+    distrusted = foreseeing(files)
+    distrusted.distrust("it is a copy")
+    assert distrusted.foresee() == 7
+    assert distrusted.begin_opening() == "it is a copy"
+    assert distrusted.number == 7
+    distrusted.note_stop(0)
+    assert distrusted.begin_opening() is None
+    assert distrusted.number == 7
+
+
 def flip(files: SimulatedFiles, at: int) -> None:
     """A bit of the log, on the medium."""
     inode = files.names[paths.segment(0)]

@@ -1,0 +1,334 @@
+"""One process of a simulated shard with its disk: it carries out what the machine says."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from app.cluster.replication.confirmation import LogEnd
+from app.cluster.replication.events import (
+    Action,
+    Alarm,
+    Appended,
+    AppendTermStart,
+    ChangeRow,
+    CutLog,
+    DatabaseAway,
+    Disconnected,
+    Event,
+    KeepHistory,
+    KeepPromise,
+    LogEnds,
+    MoveWatermark,
+    ReadRow,
+    Received,
+    RowChanged,
+    RowSeen,
+    Send,
+    SendBlocks,
+    Serve,
+    StepDown,
+    SyncLog,
+    TakeNoMore,
+    Tick,
+    WriteBlocks,
+)
+from app.cluster.replication.messages import Blocks
+from app.cluster.replication.replica import Replica
+from app.cluster.replication.replica_state import METADATA_REGRESSED, ReplicaState, Timing
+from app.cluster.replication.shard_row import RowChange, ShardRow
+from app.cluster.replication.terms import Member, Term, TermStart, cut_history
+from tests.property.replication.judge import Violation
+from tests.property.replication.simulated_parts import (
+    Joined,
+    SimBlock,
+    SimDisk,
+)
+
+if TYPE_CHECKING:
+    from tests.property.replication.simulated_shard import SimulatedShard
+
+TIMING = Timing(lease_ms=2_000, replica_timeout_ms=1_200, fence_ms=400, ask_ms=120, row_ms=400)
+BEAT_MS = 1_000
+BLOCK_BYTES = 100
+TERM_START_BYTES = 10
+
+
+class Node:
+    """One process with its disk."""
+
+    def __init__(self, name: str, shard: "SimulatedShard") -> None:
+        self.name = name
+        self._shard = shard
+        self._random = shard.random
+        self.disk = SimDisk(self._random.getrandbits(40))
+        self.replica: Replica | None = None
+        self.life = 0
+        """Rises with each start and end: what was asked for in another life does not happen."""
+        self.paused_until_ms = 0
+        self._writes: deque[SimBlock] = deque()
+        self._is_writing = False
+        self._incoming: dict[tuple[int, int], list[SimBlock]] = {}
+        self._shown = 0
+        self.takes_no_more = False
+        self.alarms: set[str] = set()
+        self._joined = Joined()
+        """As it was heard of at the start."""
+
+    @property
+    def member(self) -> Member:
+        return Member(self.name, self.disk.incarnation)
+
+    @property
+    def assigned(self) -> int:
+        return self._writes[-1].end if self._writes else self.disk.written
+
+    # --- life
+
+    def start(self) -> None:
+        """Once the database has said who the others are."""
+        joined = self._shard.join(self.member)
+        if joined is None:
+            self._shard.schedule.after(300, lambda: self._shard.start(self))
+            return
+        self._joined = joined
+        disk, schedule = self.disk, self._shard.schedule
+        self.life += 1
+        disk.history = cut_history(disk.history, disk.written)
+        disk.flushed = disk.written  # an opening syncs the log
+        disk.high_watermark = min(disk.high_watermark, disk.written)
+        state = ReplicaState(
+            me=self.member,
+            timing=TIMING,
+            new_grant=lambda: self._random.getrandbits(48),
+            peers=tuple(each.node for each in joined.members if each.node != self.name),
+            promise=disk.promise,
+            history=disk.history,
+            end=LogEnd(disk.written, disk.flushed),
+            high_watermark=disk.high_watermark,
+            now_ms=schedule.now_ms,
+        )
+        self.replica = Replica(state)
+        self._shown = disk.high_watermark
+        self._writes.clear()
+        self._incoming.clear()
+        self._is_writing = self.takes_no_more = False
+        self._tick(self.life)
+        if self._shard.joins_ms:
+            self._later(self._random.randint(0, BEAT_MS), self._beat)
+
+    def _beat(self) -> None:
+        """Another one has joined: begin anew, with it. Of an older copy nothing is taken over."""
+        database = self._shard.database
+        if not database.is_away and database.joined.version > self._joined.version:
+            self.stop()
+            self.start()
+        else:
+            self._later(BEAT_MS, self._beat)
+
+    def stop(self) -> None:
+        self.life += 1
+        self.replica = None
+        for other in self._shard.nodes:
+            if other != self.name:
+                self._shard.network.break_pair(self.name, other, self._random.randint(0, 50))
+
+    def _tick(self, life: int) -> None:
+        if self.life == life:
+            self.give(Tick())
+            self._later(TIMING.tick_ms, lambda: self._tick(life))
+
+    def _later(self, delay_ms: int, happen: Callable[[], object]) -> None:
+        life = self.life
+
+        def wake() -> None:
+            if self.life != life:
+                return
+            wait_ms = self.paused_until_ms - self._shard.schedule.now_ms
+            if wait_ms > 0:
+                self._shard.schedule.after(wait_ms, wake)
+            else:
+                happen()
+
+        self._shard.schedule.after(delay_ms, wake)
+
+    def receive(self, sender: str, message: object) -> None:
+        """Also while it is paused: then later, in order."""
+        self._later(0, lambda: self._received(sender, message))
+
+    def _received(self, sender: str, message: object) -> None:
+        if isinstance(message, tuple):
+            blocks, payload = message
+            assert isinstance(blocks, Blocks)
+            self._incoming[blocks.start, blocks.end] = payload
+            message = blocks
+        self.give(Received(sender, message))  # type: ignore[arg-type]
+
+    def disconnected(self, other: str) -> None:
+        self._later(0, lambda: self.give(Disconnected(other)))
+
+    # --- the state machine
+
+    def give(self, event: Event) -> None:
+        if self.replica is None:
+            return
+        life = self.life
+        self._shard.note(self.name, event)
+        for action in self.replica.handle(event, self._shard.schedule.now_ms):
+            if self.life != life:
+                return  # it was killed between two actions
+            self._carry_out(action)
+            if self._random.random() < self._shard.kills_between_actions:
+                loses_power = self._random.random() < 0.3 and not self._shard.forgets
+                self._shard.kill(self, loses_power=loses_power)
+
+    def _carry_out(self, action: Action) -> None:  # noqa: C901 - one line for each action
+        shard, disk = self._shard, self.disk
+        match action:
+            case Send(node, message):
+                shard.network.send(self.name, node, message)
+            case SendBlocks():
+                self._send_blocks(action)
+            case ReadRow():
+                self._ask(None)
+            case ChangeRow(change):
+                self._ask(change)
+            case KeepPromise(promise):
+                disk.promise = promise
+            case KeepHistory(history):
+                disk.history = history
+            case WriteBlocks(start, end):
+                self._writes.extend(self._incoming.pop((start, end)))
+                self._write()
+            case SyncLog():
+                self._sync()
+            case CutLog(end):
+                self._cut(end)
+            case AppendTermStart(term):
+                self._append(TERM_START_BYTES, wants_sync=True, value=None, term=term)
+            case MoveWatermark(high_watermark):
+                self._show(high_watermark)
+            case Serve(term):
+                shard.judge.serves(self.name, term)
+            case StepDown():
+                self.takes_no_more = False
+            case TakeNoMore():
+                self.takes_no_more = True
+            case Alarm(code, _):
+                self.alarms.add(code)
+                if code != METADATA_REGRESSED and not shard.database.row.possible_loss:
+                    raise Violation(f"{self.name}: {action}")
+
+    def _ask(self, change: RowChange | None) -> None:
+        asked_ms = self._shard.schedule.now_ms
+
+        def answer(row: ShardRow | None, is_done: bool, left_ms: int) -> None:
+            event: Event
+            if row is None:
+                event = DatabaseAway(change)
+            elif change is None:
+                event = RowSeen(row, left_ms, asked_ms)
+            else:
+                event = RowChanged(change, row, is_done, asked_ms)
+            self._later(0, lambda: self.give(event))
+
+        life = self.life
+        self._shard.database.ask(
+            change, lambda *answered: answer(*answered) if self.life == life else None
+        )
+
+    # --- the log
+
+    def send_value(self, value: str, *, wants_sync: bool) -> bool:
+        """As a client: whether this node takes it."""
+        replica = self.replica
+        if replica is None or not replica.is_serving or self.takes_no_more:
+            return False
+        leader = replica.leader
+        assert leader is not None
+        self._append(BLOCK_BYTES, wants_sync=wants_sync, value=value, term=leader.term)
+        return True
+
+    def _append(self, size: int, *, wants_sync: bool, value: str | None, term: Term) -> None:
+        start = self.assigned
+        block = SimBlock(start, start + size, wants_sync, value, term)
+        self._writes.append(block)
+        term_start = None if value is not None else TermStart(term, start)
+        life = self.life
+        self.give(Appended(block.end, wants_sync, term_start))
+        if self.life == life:
+            self._write()
+
+    def _write(self) -> None:
+        if not self._is_writing and self._writes:
+            self._is_writing = True
+            self._later(self._random.randint(0, 4), self._written)
+
+    def _written(self) -> None:
+        self._is_writing = False
+        count = self._random.randint(1, max(1, len(self._writes)))
+        wants_sync = False
+        for _ in range(min(count, len(self._writes))):
+            block = self._writes.popleft()
+            assert block.start == self.disk.written, "a block stands at its place"
+            self.disk.blocks.append(block)
+            wants_sync |= block.wants_sync
+        self._write()
+        self._say_ends()
+        replica = self.replica
+        if wants_sync and replica is not None and replica.leader is not None:
+            self._sync()
+
+    def _sync(self) -> None:
+        end = self.disk.written
+
+        def synced() -> None:
+            self.disk.flushed = max(self.disk.flushed, min(end, self.disk.written))
+            self._say_ends()
+
+        self._later(self._random.randint(1, self._shard.sync_ms), synced)
+
+    def _say_ends(self) -> None:
+        self.give(LogEnds(self.disk.written, self.disk.flushed))
+
+    def _cut(self, end: int) -> None:
+        while self._writes and self._writes[-1].end > end:
+            self._writes.pop()
+        if self.disk.written > end:
+            if end < self._shown:
+                raise Violation(f"{self.name} cuts at {end} what it showed up to {self._shown}")
+            self.disk.cut(end)
+
+    def _send_blocks(self, action: SendBlocks) -> None:
+        assert self.replica is not None
+        leader = self.replica.leader
+        if leader is None:
+            return
+        blocks = [each for each in self.disk.blocks if action.start <= each.start < action.end]
+        while blocks:
+            count = self._random.randint(1, len(blocks))
+            part, blocks = blocks[:count], blocks[count:]
+            starts = tuple(TermStart(each.term, each.start) for each in part if each.value is None)
+            message = Blocks(
+                action.session,
+                leader.term,
+                part[0].start,
+                part[-1].end,
+                starts,
+                action.sync_to,
+                action.high_watermark,
+            )
+            self._shard.network.send(self.name, action.node, (message, part))
+
+    def _show(self, high_watermark: int) -> None:
+        shown = self._shown
+        if high_watermark <= shown:
+            raise Violation(f"{self.name}: the watermark goes from {shown} to {high_watermark}")
+        for block in self.disk.blocks:
+            if shown < block.end <= high_watermark:
+                self._shard.judge.shown(self.name, block)
+                shown = block.end
+        if shown != high_watermark:
+            raise Violation(f"{self.name} shows {high_watermark}, inside of a block or beyond")
+        self._shown = shown
+        if self._random.random() < 0.2:
+            self.disk.high_watermark = min(shown, self.disk.flushed)

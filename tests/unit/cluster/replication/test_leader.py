@@ -18,19 +18,23 @@ WRITTEN: Final = 100
 TIMING: Final = Timing()
 
 
-def elected(min_in_sync: int = 2, in_sync: frozenset[Member] = frozenset({A, B})) -> Leader:
+def elected(
+    min_in_sync: int = 2,
+    in_sync: frozenset[Member] = frozenset({A, B}),
+    peers: tuple[str, ...] = ("B", "C"),
+) -> Leader:
     """A leads, by a row of version 9 whose last settled set has version 7. Nobody has promised."""
     state = ReplicaState(
         me=A,
         timing=TIMING,
         new_grant=lambda: 1,
-        peers=("B", "C"),
+        peers=peers,
         promise=Promise(FORMER, 7, frozenset({A, B, C})),
         history=(TermStart(FORMER, 0),),
         end=LogEnd(WRITTEN, WRITTEN),
         high_watermark=0,
     )
-    row = ShardRow(TERM, A, in_sync, 9, 7, min_in_sync=min_in_sync)
+    row = ShardRow(TERM, A, in_sync, 9, 7, min_in_sync=min_in_sync, target_replicas=3)
     return Leader(state, TERM, row, 0)
 
 
@@ -94,6 +98,16 @@ def test_a_leader_notes_the_set_of_the_row_when_enough_have_promised() -> None:
     leader = taking_over()
     assert noted(leader) == 7
     leader.promise_answer(promise(C))
+    assert noted(leader) == 9
+
+
+def test_one_that_joined_unheard_of_counts_in_the_proof() -> None:
+    """Its set may be the newest, and the database have forgotten that it joined."""
+    leader = elected(peers=("B",))
+    leader._state.now_ms = TIMING.fence_ms
+    leader.tick(0)
+    assert noted(leader) == 7
+    leader.promise_answer(promise(B))
     assert noted(leader) == 9
 
 

@@ -1,7 +1,9 @@
 """The replicas of a shard in PostgreSQL: who may join, what is told of it, and the first set."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -21,6 +23,7 @@ from app.cluster.metadata.database.database import Database
 from app.cluster.replication.shard_row import Elect, Renew, ShardRow
 from app.cluster.replication.terms import NO_TERM, Member, Term
 from app.domain.settings import TopicSettings
+from tests.property.replication.simulated_parts import Schedule, SimDatabase
 from tests.support.metadata.databases import PostgresDatabases, SqliteDatabases
 from tests.support.stores.clock import FakeClock
 
@@ -180,6 +183,33 @@ class TestFirstSet:
         assert await row_of(rows) == elected.seen.row, "what was confirmed may be there alone"
 
 
+@pytest.mark.parametrize("replicas", [2, 3])
+async def test_histories_of_joins_are_those_that_are_simulated(
+    nodes: list[Metadata], rows: ShardRows, replicas: int
+) -> None:
+    """Or the simulator would prove something else."""
+    chance = random.Random(replicas)
+    minimum = 1 if replicas == 2 else 2
+    made = ShardRow(min_in_sync=minimum, target_replicas=replicas)
+    simulated = SimDatabase(Schedule(), random.Random(1), made)
+    for step in range(30):
+        coming = Member(chance.choice("abc"[:replicas]), chance.randrange(1, 4))
+        request = asking(coming.node, replicas=replicas, incarnation=coming.incarnation)
+        await nodes[0].replica_sets.join(request)
+        simulated.join(coming)
+        if step == 20:
+            elect = Elect(NO_TERM, Term(1, 5), min(simulated.row.in_sync), LEASE_MS)
+            elected = elect.apply(simulated.row, 0)
+            answer = await rows.change(elect)
+            assert elected is not None
+            assert answer is not None
+            assert answer.is_done
+            simulated.row = elected
+        found = await row_of(rows)
+        assert replace(found, lease_until_ms=simulated.row.lease_until_ms) == simulated.row
+    assert simulated.row.in_sync_version > 3, "some came in another incarnation"
+
+
 class TestRefusals:
     async def refused(self, metadata: Metadata, request: JoinRequest, match: str) -> None:
         before = await metadata.replica_sets.read(request.shard)
@@ -222,11 +252,17 @@ class TestRefusals:
         again = await nodes[0].replica_sets.join(asking("a"))
         assert [each.cluster_url for each in again.members] == ["http://a:8711"]
 
-    async def test_a_shard_whose_row_has_forgotten(self, nodes: list[Metadata], url: str) -> None:
-        await nodes[0].replica_sets.join(asking("a"))
+    async def test_a_new_one_where_the_row_has_forgotten(
+        self, nodes: list[Metadata], url: str
+    ) -> None:
+        """Those that were there are needed to restore it, also one whose join is forgotten."""
+        made = await nodes[0].replica_sets.join(asking("a"))
         with psycopg.connect(url) as connection:
             connection.execute("UPDATE shards SET is_regressed = true")
         await self.refused(nodes[1], asking("b"), "has forgotten what the shard 's' is")
+        await nodes[0].replica_sets.join(asking("a"))
+        joined = await nodes[1].replica_sets.join(asking("b", store_id=made.store_id))
+        assert names(joined) == ["a", "b"]
 
     @pytest.mark.parametrize("replicas", [0, 33])
     async def test_a_number_of_replicas_that_nobody_has(

@@ -179,7 +179,7 @@ class _Joining:
             self._refuse_other(found)
         replicas = await _replicas(connection, name)
         known = next((each for each in replicas if each.node_id == self._request.node_id), None)
-        self._refuse_place(replicas, known, found.target_replicas)
+        self._refuse_place(replicas, known, found.target_replicas, is_regressed=found.is_regressed)
         if known is None:
             await self._enter()
         else:
@@ -207,15 +207,14 @@ class _Joining:
                 hint="name the shard of this directory with --shard; with an empty directory the"
                 " node becomes a new replica",
             )
-        if found.is_regressed:
-            raise ReplicaRefused(
-                f"the metadata database has forgotten what the shard {asked.shard!r} is: nobody"
-                " joins before it is restored",
-                hint="start the nodes that were there, and follow what their alarms say",
-            )
 
     def _refuse_place(
-        self, replicas: Sequence[Row[Any]], known: Row[Any] | None, target: int
+        self,
+        replicas: Sequence[Row[Any]],
+        known: Row[Any] | None,
+        target: int,
+        *,
+        is_regressed: bool,
     ) -> None:
         """Raise for a node that has no place among the replicas, or is there already."""
         asked = self._request
@@ -226,6 +225,12 @@ class _Joining:
                 f" node {holder.node_id}, whose data directory this is not",
                 hint="give this node a cluster URL of its own; if the other directory is gone for"
                 f" good: curlew cluster remove-node {holder.node_id} --shard {asked.shard}",
+            )
+        if known is None and asked.store_id is None and is_regressed:
+            raise ReplicaRefused(
+                f"the metadata database has forgotten what the shard {asked.shard!r} is: no new"
+                " replica joins before it is restored",
+                hint="start the nodes that were there, and follow what their alarms say",
             )
         if known is None and len(replicas) >= target:
             names = ", ".join(f"{each.node_id} at {each.cluster_url}" for each in replicas)

@@ -7,6 +7,7 @@ their own. In memory the reserved ones live in their fields; on disk they are pr
 import re
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -192,7 +193,7 @@ def check_message(message: Message, limits: Limits) -> None:
     if message.sharding_key is not None:
         size += _check_text("sharding_key", message.sharding_key, SHARDING_KEY_BYTES_MAX)
     if message.content_type is not None:
-        size += _check_text("content_type", message.content_type, CONTENT_TYPE_BYTES_MAX)
+        size += _check_content_type(message.content_type)
     if message.message_id is not None:
         size += _check_text("message_id", message.message_id, MESSAGE_ID_BYTES_MAX)
     if message.unique_id is not None:
@@ -226,6 +227,12 @@ def _check_text(name: str, value: str, limit_bytes: int) -> int:
             fields={"limit_bytes": limit_bytes},
         )
     return size + _NAME_BYTES_MAX
+
+
+@lru_cache(maxsize=256)
+def _check_content_type(value: str) -> int:
+    """As `_check_text`; there are few, and each message of JSON has one."""
+    return _check_text("content_type", value, CONTENT_TYPE_BYTES_MAX)
 
 
 def _check_unique_id(unique_id: str) -> int:

@@ -12,7 +12,7 @@ from app.api.formats.merging import Entry
 from app.api.formats.wire import BatchAnswer, BatchResult, SettleAnswer, encode_line
 from app.api.http.errors import entry_problem, render_problem, status_of, with_outcome_of_send
 from app.api.http.request_context import Headers, RequestContext
-from app.broker.results import SendResult
+from app.broker.results import BatchItem, SendResult
 from app.domain.errors import CurlewError, FlushDiskTimeout
 
 ENTRIES_A_TURN: Final = 1_000
@@ -69,18 +69,22 @@ async def results_of(
 
 def result_of(index: int, entry: Entry, outcome: SendResult | CurlewError) -> BatchResult:
     """What became of one entry, as the client is told."""
-    unique_id = UNSET if entry.unique_id is None else entry.unique_id
+    name, item = entry
+    named = item.message.unique_id if isinstance(item, BatchItem) else None
+    if named is None and isinstance(outcome, SendResult) and outcome[6] is None:
+        return BatchResult(index, 201, name, outcome[0], outcome[2], outcome[3], outcome[4])
+    unique_id = UNSET if named is None else named
     if isinstance(outcome, CurlewError):
         problem = entry_problem(with_outcome_of_send(outcome))
         if isinstance(outcome, FlushDiskTimeout):  # it has its place
             place = msgspec.convert({**outcome.fields, "index": index, "status": 504}, BatchResult)
-            return replace(place, id=entry.id, error=problem, unique_id=unique_id)
-        return BatchResult(index, problem.status, entry.id, error=problem, unique_id=unique_id)
+            return replace(place, id=name, error=problem, unique_id=unique_id)
+        return BatchResult(index, problem.status, name, error=problem, unique_id=unique_id)
     if outcome.recall_handle is not None:
         return BatchResult(
             index,
             201,
-            entry.id,
+            name,
             outcome.message_id,
             outcome.queue_id,
             store_time_ms=outcome.store_time_ms,
@@ -88,4 +92,4 @@ def result_of(index: int, entry: Entry, outcome: SendResult | CurlewError) -> Ba
             recall_handle=outcome.recall_handle,
             unique_id=unique_id,
         )
-    return BatchResult(index, 201, entry.id, outcome.message_id, *outcome[2:5], unique_id=unique_id)
+    return BatchResult(index, 201, name, outcome.message_id, *outcome[2:5], unique_id=unique_id)

@@ -65,7 +65,7 @@ from app.api.http.request_context import (
     batch_too_large,
     body_too_large,
 )
-from app.api.telemetry.callers import note_sent
+from app.api.telemetry.callers import names_producer, note_sent
 from app.api.telemetry.hook_calls import (
     ask_hooks,
     frame_messages,
@@ -131,7 +131,6 @@ class Sending:
             or not _SPECIAL_HEADERS.isdisjoint(headers)
             or self._broker.hooks.is_on
         ):
-            await in_task()
             await self._send_with_options(exchange, topic, kind, content_type)
             return
         if WHOLE_BODY in exchange.scope:
@@ -152,9 +151,12 @@ class Sending:
     async def _send_with_options(
         self, exchange: RequestContext, topic: str, kind: media.BodyKind, content_type: str | None
     ) -> None:
-        """A send that says more than its body does."""
+        """A send that says more than its body does. A task is made for what may wait for more than
+        the store."""
         headers = exchange.headers
         options = read_send_options(exchange.mq_headers, headers, exchange.query)
+        if self._broker.hooks.is_on or options.timeout_s is not None or options.keep_encoding:
+            await in_task()
         name_client(exchange, options.client_id)
         if VERSION_HEADER in headers and kind == "raw":
             _take_event(exchange, options)
@@ -163,6 +165,8 @@ class Sending:
         preferences = preferences_of(exchange)
         claim = await claim_of(options, exchange, body)
         preparation = preparation_of(options, exchange)
+        if claim is not None or due is not None or preparation is not None or options.one_way:
+            await in_task()
         asked: SendKind = "message" if preparation is None else "transaction"
         await ask_hooks(self._broker, exchange, asked, topic, lambda: (message,))
         if preparation is not None:
@@ -504,7 +508,7 @@ class Sending:
         """
         seconds = perf_counter() - began_s
         trace = self._broker.message_trace
-        if count == 1 and type(stored) is SendResult and not exchange.mq_headers:
+        if count == 1 and type(stored) is SendResult and not names_producer(exchange):
             trace.sent_one(stored, seconds, exchange.scope.get("client"))
         else:
             kind = TraceKind.SENT if count else TraceKind.SENT_AGAIN

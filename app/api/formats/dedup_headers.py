@@ -64,16 +64,12 @@ async def claim_of(
 
 
 def _producer_of(options: SendOptions) -> ProducerToken | None:
-    given = {
-        "MQ-Producer-Id": options.producer_id,
-        "MQ-Producer-Epoch": options.producer_epoch,
-        "MQ-Producer-Seq": options.producer_seq,
-    }
-    missing = [name for name, value in given.items() if value is None]
-    if len(missing) == len(given):
-        return None
     producer_id, epoch, seq = options.producer_id, options.producer_epoch, options.producer_seq
+    if producer_id is None and epoch is None and seq is None:
+        return None
     if producer_id is None or epoch is None or seq is None:
+        given = {"MQ-Producer-Id": producer_id, "MQ-Producer-Epoch": epoch, "MQ-Producer-Seq": seq}
+        missing = [name for name, value in given.items() if value is None]
         raise InvalidRequest(
             f"{missing[0]} is missing: id, epoch and sequence of a producer go together",
             hint="the sequence is the number of the first message, from 0 on in each epoch",

@@ -4,7 +4,7 @@ Pure; for every operation that takes an envelope or an event. What is said twice
 contradiction, which in a batch stands in its entry's place.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -25,6 +25,8 @@ from app.broker.results import BatchItem
 from app.domain.delays import Due
 from app.domain.errors import CurlewError, IllegalMessageId, InvalidRequest
 from app.domain.message import Message, StoredEncoding
+
+_NOTHING: Final = SendOptions()
 
 
 class MessageToSend(NamedTuple):
@@ -62,6 +64,9 @@ def message_to_send(
     if kind == "event":
         return MessageToSend(merged(decode_event(body), options), options.queue_id, due)
     envelope = envelope_decoder.decode(body)
+    if options == _NOTHING:  # most often all is in the envelope
+        due = due_of(envelope.delay, envelope.deliver_at_ms)
+        return MessageToSend(message_of(envelope), envelope.queue_id, due)
     agreed("flag", envelope.flag, options.flag)
     queue_id = agreed("queue_id", envelope.queue_id, options.queue_id)
     due = agreed("the time of delivery", due_of(envelope.delay, envelope.deliver_at_ms), due)
@@ -131,8 +136,8 @@ def named_once(entries: list[Entry], place: str) -> list[Entry]:
     """The entries, with a fault in place of one whose unique id another before it has. `place` is
     the JSON pointer of an entry, with `{}` for its number."""
     first: dict[str, int] = {}
-    for index, entry in enumerate(entries):
-        unique_id = entry.unique_id
+    for index, (_, item) in enumerate(entries):
+        unique_id = item.message.unique_id if isinstance(item, BatchItem) else None
         if unique_id is None or (known := first.setdefault(unique_id, index)) == index:
             continue
         error = IllegalMessageId(
@@ -141,7 +146,7 @@ def named_once(entries: list[Entry], place: str) -> list[Entry]:
             pointer=f"{place.format(index)}/unique_id",
             fields={"unique_id": unique_id, "index": index, "first_index": known},
         )
-        entries[index] = entry._replace(item=error)
+        entries[index] = entries[index]._replace(item=error)
     return entries
 
 

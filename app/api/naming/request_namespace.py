@@ -90,7 +90,7 @@ def names_one(mq_headers: Headers, query: bytes) -> bool:
     """Whether a request says anything of a namespace."""
     if _PARAMETER_START in query:
         return True
-    return bool(mq_headers) and any(name == NAMESPACE_HEADER for name, _ in mq_headers)
+    return NAMESPACE_HEADER in dict(mq_headers)
 
 
 def namespace_of_request(mq_headers: Headers, query: bytes, known: Container[str]) -> Resolved:

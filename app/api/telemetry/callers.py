@@ -1,12 +1,20 @@
 """Who sends a request: what the lists of clients tell of it."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from app.api.http.request_context import RequestContext, Scope
 from app.broker.figures.clients import Caller, Clients, Key, Kind
 from app.domain.errors import InvalidRequest
 from app.domain.limits import CLIENT_ID_CHARS_MAX
 
+_NAMING: Final = {
+    b"mq-client-id": "mq-client-id",
+    b"mq-producer-id": "mq-producer-id",
+    b"mq-producer-group": "mq-producer-group",
+}
+"""Headers in which a producer says who it is, as text."""
+_NAMES: Final = frozenset(_NAMING)
 USER_AGENT_CHARS_MAX = 256
 """A longer one is cut."""
 
@@ -39,7 +47,7 @@ def address_of(scope: Scope) -> str | None:
 
 def note_sent(clients: Clients, exchange: RequestContext, topic: str, count: int) -> None:
     """A request has sent `count` messages."""
-    if not exchange.mq_headers:
+    if not names_producer(exchange):
         client = exchange.scope.get("client")
         if client and clients.producers.touch(topic, ("", client[0]), count, topic):
             return
@@ -96,15 +104,17 @@ def note_send_failed(clients: Clients, exchange: RequestContext, topic: str) -> 
         row.failed += 1
 
 
+def names_producer(exchange: RequestContext) -> bool:
+    """Whether a header says who sends."""
+    return bool(exchange.mq_headers) and not _NAMES.isdisjoint(dict(exchange.mq_headers))
+
+
 def producer_of(exchange: RequestContext, address: str | None) -> tuple[Key, dict[str, str]]:
     """What tells producers apart: the names that it gives in headers, and its address."""
-    if not exchange.mq_headers:
-        return ("", address or ""), {}
-    named = {
-        name.decode("ascii"): value.decode("latin-1")
-        for name, value in exchange.mq_headers
-        if value and name in {b"mq-client-id", b"mq-producer-id", b"mq-producer-group"}
-    }
+    named: dict[str, str] = {}
+    for name, value in exchange.mq_headers:
+        if value and name in _NAMING:
+            named[_NAMING[name]] = value.decode("latin-1")
     if not named:
         return ("", address or ""), {}
     client_id = named.get("mq-client-id") or named.get("mq-producer-id")

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import count
 from typing import Final, NamedTuple, TypeVar
 
 from app.broker.delays.delayed_sends import Delayed, DelayedSends, Waiting
@@ -176,6 +177,10 @@ async def fill_in(
 ) -> None:
     """The results of one part of a batch, in their places; of many messages in several turns."""
     first_offset, store_time_ms, ids = part.first_queue_offset, part.store_time_ms, part.message_ids
+    if len(indexes) < RESULTS_A_TURN:
+        for index, message_id, offset in zip(indexes, ids, count(first_offset), strict=False):
+            found[index] = SendResult(message_id, topic, queue_id, offset, store_time_ms)
+        return
     for place, index in enumerate(indexes):
         if place % RESULTS_A_TURN == RESULTS_A_TURN - 1:
             await asyncio.sleep(0)

@@ -93,8 +93,19 @@ async def metrics(connection: RawConnection) -> bytes:
     return (await connection.answer()).body
 
 
-async def test_a_plain_send_makes_no_task(connection: RawConnection, tasks: list[str]) -> None:
-    await connection.say(post(b"a"))
+ENVELOPE = b"Content-Type: application/vnd.curlew+json\r\n"
+DIRECT = {
+    "plain": post(b"a"),
+    "a tag and keys": post(b"a", headers=b"MQ-Tag: b\r\nMQ-Keys: c d\r\n"),
+    "an envelope": post(b'{"text":"a","tag":"b"}', headers=ENVELOPE),
+}
+
+
+@pytest.mark.parametrize("name", DIRECT)
+async def test_a_send_that_waits_for_the_store_alone_makes_no_task(
+    connection: RawConnection, tasks: list[str], name: str
+) -> None:
+    await connection.say(DIRECT[name])
     answer = await connection.answer()
     assert answer.status == 201
     assert answer.headers["server-timing"].startswith("store;dur=")
@@ -104,7 +115,15 @@ async def test_a_plain_send_makes_no_task(connection: RawConnection, tasks: list
 
 OTHERS = {
     "the control plane": (GET, 200),
-    "a send with options": (post(b"a", headers=b"MQ-Tag: b\r\n"), 201),
+    "a send that is timed": (post(b"a", headers=b"MQ-Timeout: 5s\r\n"), 201),
+    "a send for later": (post(b"a", headers=b"MQ-Delay: 1h\r\n"), 201),
+    "an envelope for later": (post(b'{"text":"a","delay":"1h"}', headers=ENVELOPE), 201),
+    "a send under a claim": (post(b"a", headers=b"Idempotency-Key: b\r\n"), 201),
+    "a send that nobody waits for": (post(b"a", headers=b"MQ-One-Way: true\r\n"), 202),
+    "a half message": (
+        post(b"a", headers=b"MQ-Transaction: prepare\r\nMQ-Producer-Group: b\r\n"),
+        202,
+    ),
     "a send to a topic that is made for it": (post(b"a", topic=b"made-now"), 201),
     "a long poll": (
         b"GET /v1/topics/orders/queues/0/messages?offset=0&wait=0.01 HTTP/1.1\r\n" + HOST + b"\r\n",

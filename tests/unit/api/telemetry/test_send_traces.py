@@ -30,3 +30,17 @@ def test_delayed_neighbours_are_one_run_of_where_they_wait() -> None:
 def test_neighbours_in_a_queue_are_one_run_and_so_are_its_delayed() -> None:
     stored = [placed(0), placed(1), placed(9, 1), delayed(4), delayed(5), placed(2), placed(3)]
     assert sorted(runs_in(stored)) == [(0, -1, 2, 5), (0, 0, 2, 5), (0, 2, 2, 5), (1, 9, 1, 5)]
+
+
+def test_a_batch_that_lies_in_one_piece_is_one_run() -> None:
+    assert list(runs_in([placed(3), placed(4), placed(5)])) == [(0, 3, 3, 5)]
+    assert list(runs_in([placed(3, 2)])) == [(2, 3, 1, 5)]
+    assert list(runs_in([])) == []
+    stored = [placed(3), placed(9), placed(5)]  # as many as there would be in between
+    assert sorted(runs_in(stored)) == [(0, 3, 1, 5), (0, 5, 1, 5), (0, 9, 1, 5)]
+    assert sorted(runs_in([placed(3), placed(4, 1), placed(5)])) == [
+        *((0, 3, 1, 5), (0, 5, 1, 5), (1, 4, 1, 5))
+    ]
+    refused = StateConflict("no")
+    assert list(runs_in([placed(3), refused, placed(4)])) == [(0, 3, 2, 5)]
+    assert list(runs_in([refused, placed(4)])) == [(0, 4, 1, 5)]

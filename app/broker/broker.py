@@ -95,7 +95,7 @@ class Broker:
         limits, config = context.limits, context.config
         self.limits = limits
         self.store = context.store
-        self._metadata = context.metadata
+        self.metadata = self._metadata = context.metadata
         self._clock = context.clock
         self.config = config
         self._gate = context.gate

@@ -119,7 +119,7 @@ class Sending:
         self._limits = limits
         self._traffic = traffic
         self._slow_puts = SlowPuts()
-        self._plain = PlainSends(broker, traffic, self._slow_puts)
+        self._plain = PlainSends(broker, limits, traffic, self._slow_puts)
 
     async def send(self, exchange: RequestContext, topic: str) -> None:
         headers = exchange.headers
@@ -138,12 +138,17 @@ class Sending:
         else:
             body = await exchange.read_body(self._limits.body_bytes_max, body_too_large)
         message = Message(body, content_type=content_type)
-        figures = self._broker.statistics.topic(topic)
+        known = self._plain.find(exchange, topic)
+        figures = self._broker.statistics.topic(topic) if known is None else None
         began_s = perf_counter()
         result = await self._broker.sender.send(topic, message)
-        seconds = perf_counter() - began_s
-        self._plain.note(exchange, topic, figures, len(body), began_s, seconds, result)
-        timing = (b"server-timing", b"store;dur=%.2f" % (seconds * 1_000))
+        if known is None:
+            timing = self._note(exchange, topic, figures, began_s, 1, len(body), result)
+            self._plain.learn(exchange, topic)
+        else:
+            seconds = perf_counter() - began_s
+            self._plain.note(exchange, known, len(body), began_s, seconds, result)
+            timing = (b"server-timing", b"store;dur=%.2f" % (seconds * 1_000))
         message_id = (b"mq-message-id", result[0].encode())
         answer = encode_line(SendAnswer("SEND_OK", *result[:5]))
         await exchange.answer(201, [media.JSON_HEADER, message_id, timing], answer)
@@ -151,8 +156,7 @@ class Sending:
     async def _send_with_options(
         self, exchange: RequestContext, topic: str, kind: media.BodyKind, content_type: str | None
     ) -> None:
-        """A send that says more than its body does. A task is made for what may wait for more than
-        the store."""
+        """A send with options; a task where it waits for more than the store."""
         headers = exchange.headers
         options = read_send_options(exchange.mq_headers, headers, exchange.query)
         if self._broker.hooks.is_on or options.timeout_s is not None or options.keep_encoding:
@@ -170,10 +174,8 @@ class Sending:
         asked: SendKind = "message" if preparation is None else "transaction"
         await ask_hooks(self._broker, exchange, asked, topic, lambda: (message,))
         if preparation is not None:
-            refuse_with_transaction(claim is not None, "a claim to be stored once")
-            refuse_with_transaction(due is not None, "a delay")
-            refuse_with_transaction(options.timeout_s is not None, "a timeout")
-            refuse_with_transaction(options.one_way is True, "one_way: its answer names it")
+            is_claimed, is_later = claim is not None, due is not None
+            refuse_with_transaction(options, is_claimed=is_claimed, is_later=is_later)
             await self._prepare(exchange, topic, message, queue_id, options.flush, preparation)
             return
         flush = options.flush
@@ -189,9 +191,7 @@ class Sending:
             )
         else:
             (result,), is_repeated = await self._broker.deduplicator.send(
-                topic,
-                message,
-                claim,
+                *(topic, message, claim),
                 queue_id=queue_id,
                 flush=flush,
                 due=due,

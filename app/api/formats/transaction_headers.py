@@ -79,13 +79,19 @@ def _check_after_ms(text: str | None) -> int | None:
         raise InvalidRequest(f"check-after: {error}", hint=_HINT) from error
 
 
-def refuse_with_transaction(is_given: bool, what: str) -> None:
+def refuse_with_transaction(options: SendOptions, *, is_claimed: bool, is_later: bool) -> None:
     """Refuse what does not go with a transaction; RocketMQ drops a delay silently."""
-    if is_given:
-        raise UnsupportedFeature(
-            f"a transactional message cannot have {what}",
-            hint="leave out MQ-Transaction, or what does not go with it",
-        )
+    for is_given, what in (
+        (is_claimed, "a claim to be stored once"),
+        (is_later, "a delay"),
+        (options.timeout_s is not None, "a timeout"),
+        (options.one_way is True, "one_way: its answer names it"),
+    ):
+        if is_given:
+            raise UnsupportedFeature(
+                f"a transactional message cannot have {what}",
+                hint="leave out MQ-Transaction, or what does not go with it",
+            )
 
 
 def prepared_answer(transaction: Transaction, unique_id: str | None) -> PreparedAnswer:

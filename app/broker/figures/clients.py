@@ -61,6 +61,7 @@ class ClientRow:
         """Topic → filter."""
         self.first_seen_ms = self.last_seen_ms = self._mark_ms = now_ms
         self.turn = 0
+        """Goes up with each look at who was not heard of."""
         self.count = 0
         """Messages that it was given, or has sent."""
         self.failed = 0
@@ -78,6 +79,10 @@ class ClientRow:
         return round((self.count - self._mark_count) / max((now_ms - self._mark_ms) / 1e3, 1.0), 3)
 
 
+_GONE: Final = -1
+"""Turn of a row that made room: nobody may go on counting in it."""
+
+
 class ClientTable:
     """The rows of one kind of scope: of groups, or of topics."""
 
@@ -85,7 +90,8 @@ class ClientTable:
         self._clock = clock
         self._rows_max = rows_max
         self._scopes: dict[str, dict[Key, ClientRow]] = {}
-        self._turn = 0
+        self.turn = 0
+        """Goes up with each look at who was not heard of."""
         self.count = 0
 
     def touch(self, scope: str, key: Key, count: int, topic: str) -> bool:
@@ -96,7 +102,7 @@ class ClientTable:
         """
         rows = self._scopes.get(scope)
         row = rows.get(key) if rows is not None else None
-        if row is None or row.turn != self._turn or topic not in row.topics:
+        if row is None or row.turn != self.turn or topic not in row.topics:
             return False
         row.count += count
         return True
@@ -115,7 +121,7 @@ class ClientTable:
         rows[key] = row  # the last is who was seen last
         row.address, row.user_agent, row.principal = caller
         row.seen(now_ms, count)
-        row.turn = self._turn
+        row.turn = self.turn
         return row
 
     def _new(
@@ -127,7 +133,7 @@ class ClientTable:
         now_ms: int,
     ) -> ClientRow | None:
         if rows and (len(rows) >= CLIENTS_LISTED_MAX or self.count >= self._rows_max):
-            del rows[next(iter(rows))]
+            rows.pop(next(iter(rows))).turn = _GONE
             self.count -= 1
         elif self.count >= self._rows_max:
             del self._scopes[scope]
@@ -153,7 +159,7 @@ class ClientTable:
 
     def expire(self) -> None:
         """Drop who was not heard of for long. A turn."""
-        self._turn += 1
+        self.turn += 1
         for scope in list(self._scopes):
             self._expire(scope)
 

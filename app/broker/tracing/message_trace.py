@@ -105,7 +105,9 @@ class MessageTrace:
         self._readers = context.readers
         self._notes: dict[Page, list[Note]] = {}
         self._sends: list[Send] = []
-        self._singles: list[Single] = []
+        self.singles: list[Single] = []
+        """Plain sends that are not made notes of yet. Whoever knows that all of a topic is traced
+        may append to it, up to `trace_notes_pending_max`."""
         self._leaving: deque[dict[Page, list[Note]]] = deque()
         """Handed to the store and not confirmed yet, in order."""
         self._last: AppendFuture | None = None
@@ -144,7 +146,7 @@ class MessageTrace:
                 producer = None, None, client[0] if client else None
                 self.sent_delayed(TraceKind.SENT, result[1], waiting, result[4], seconds, producer)
             return
-        singles = self._singles
+        singles = self.singles
         if len(singles) >= self._limits.trace_notes_pending_max:
             self.dropped += 1
         elif view.trace is _ON or is_sampled(result[3], _share(view)):
@@ -240,7 +242,7 @@ class MessageTrace:
 
     def _note_sends(self) -> None:
         sends, self._sends = self._sends, []
-        singles, self._singles = self._singles, []
+        singles, self.singles = self.singles, []
         for page, note in notes_of_sends(sends, singles):
             self._keep(page, note)
 

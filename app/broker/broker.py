@@ -27,6 +27,7 @@ from app.broker.failures.dead_letter_admin import DeadLetters
 from app.broker.failures.failed_deliveries import FailedDeliveries
 from app.broker.figures.clients import Clients
 from app.broker.figures.counters import STEP_S
+from app.broker.figures.lost_answers import LostAnswers
 from app.broker.groups.consumption import Consumptions
 from app.broker.groups.group_filters import GroupFilters
 from app.broker.groups.group_pause import GroupPause
@@ -39,6 +40,7 @@ from app.broker.hooks.hooks import Hooks, NamedHook
 from app.broker.insight.delivery_status import DeliveryStatusReader
 from app.broker.insight.lag import LagReader
 from app.broker.jobs import Jobs
+from app.broker.journal.send_future import sends_of
 from app.broker.leasing.consumer_journal import ConsumerJournal
 from app.broker.leasing.epochs import Epochs
 from app.broker.leasing.receipt_cache import ReceiptCache
@@ -100,8 +102,7 @@ class Broker:
         self.config = config
         self._gate = context.gate
         self.made_by_use = context.made_by_use
-        self.statistics = context.statistics
-        self.hooks = context.hooks
+        self.statistics, self.hooks, self.lost = context.statistics, context.hooks, context.lost
         self.clients = Clients(context.metadata, context.clock, limits)
         self._readers = context.readers
         self.loop_lag = LoopLag()
@@ -122,14 +123,15 @@ class Broker:
         # Sending and reading.
         self.delays = DelayDelivery(context)
         self.delays.service.on_wake = self.loop_lag.note  # it wakes up most often
+        self.sends = sends = sends_of(context)
         recalls = RecallSigner(keys.recalls, context.store.store_id)
-        self.delayed_messages = DelayedMessages(context, self.delays, recalls)
+        self.delayed_messages = DelayedMessages(context, self.delays, recalls, sends)
         delayed = self.delayed_messages.sends
         self.schedules = Schedules(context, self.delays, trace)
-        self.sender = Sender(context, delayed, self.lifecycle)
-        self.dedup_journal = DedupJournal(context)
-        self.producers = Producers(context, self.dedup_journal)
-        self.deduplicator = Deduplicator(context, self.dedup_journal, self.sender, delayed)
+        self.sender = Sender(context, delayed, self.lifecycle, sends)
+        self.dedup_journal = dedup = DedupJournal(context)
+        self.producers = Producers(context, dedup)
+        self.deduplicator = Deduplicator(context, dedup, self.sender, delayed, sends)
         self.request_reply = Requests(context, self.sender)
         self.transactions = Transactions(context, long_polls, self.sender.place)
         self.puller = Puller(context, long_polls)
@@ -197,16 +199,21 @@ class Broker:
         hooks: Sequence[NamedHook] = (),
         *,
         epoch_floor: int = 0,
+        lost: LostAnswers | None = None,
     ) -> Self:
         """Make a broker and start it. Raises `MetadataUnavailable`.
 
-        Its epoch is above `epoch_floor`, the newest that others know.
+        Its epoch is above `epoch_floor`, the newest that others know. `lost` outlives it.
         """
         keys = HandleKeys(
             await metadata.secret(RECEIPT_KEY_NAME), await metadata.secret(RECALL_KEY_NAME)
         )
         readers = ThreadPoolExecutor(config.reader_threads, "broker-reader")
-        context = Context(store, metadata, clock, limits, config, readers, hooks=Hooks(hooks))
+        context = Context(
+            *(store, metadata, clock, limits, config, readers),
+            hooks=Hooks(hooks),
+            lost=lost or LostAnswers(),
+        )
         broker = cls(context, keys)
         await broker.start(epoch_floor)
         return broker

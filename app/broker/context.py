@@ -4,6 +4,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from app.broker.config import BrokerConfig
+from app.broker.figures.lost_answers import LostAnswers
 from app.broker.figures.traffic_statistics import Statistics
 from app.broker.hooks.hooks import Hooks
 from app.broker.ports import Metadata, Store
@@ -60,6 +61,8 @@ class Context:
     """Threads for reads that wait for the disk."""
     gate: Gate = field(default_factory=Gate)
     hooks: Hooks = field(default_factory=Hooks)
+    lost: LostAnswers = field(default_factory=LostAnswers)
+    """Outlives the broker, where the process has several one after the other."""
     statistics: Statistics = field(init=False)
     made_by_use: MadeByUse = field(init=False)
 

@@ -13,7 +13,7 @@ from app.domain.changes.merging import Named
 from app.domain.consumers.membership import GroupPulse, Membership, Rebalance
 from app.domain.identity import Deletion, Kind
 from app.domain.message import Message, StoredMessage
-from app.domain.positions import CommittedOffset, FlushMode, OffsetSnapshot
+from app.domain.positions import CommittedOffset, FlushMode, OffsetSnapshot, ReplicationMode
 from app.domain.schedules import Firing, Schedule, ScheduleSettings
 from app.domain.settings import (
     DeliveryOrder,
@@ -333,6 +333,11 @@ class Topic(Protocol):
     def max_rate(self) -> int | None: ...
     @property
     def max_stored_bytes(self) -> int | None: ...
+    @property
+    def replication(self) -> ReplicationMode | None:
+        """None: as the shard has it, which is sync where it has replicas."""
+        ...
+
     @property
     def is_readable(self) -> bool: ...
     @property

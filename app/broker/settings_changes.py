@@ -79,11 +79,14 @@ class SettingsChanges:
 
     def _topic_facts(self, name: str) -> TopicFacts:
         topic = self._metadata.snapshot.topics.get(name)
+        has_replicas = self._store.has_gate
         if topic is None:
-            return TopicFacts()
+            return TopicFacts(has_replicas=has_replicas)
         bounds = [self._store.bounds(name, queue_id) for queue_id in range(topic.queues)]
         return TopicFacts(
-            sum(high - low for low, high in bounds), len(self._offset_cache.readers(name))
+            sum(high - low for low, high in bounds),
+            len(self._offset_cache.readers(name)),
+            has_replicas,
         )
 
     # --- groups

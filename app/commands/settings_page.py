@@ -122,6 +122,7 @@ _LIMITS: Final = {
     "idempotency_window_ms": "How long a value is remembered.",
     "idempotency_key_chars_max": "Characters of a value.",
     "pending_append_bytes_max": "Appends that wait for the log's writer. More are refused (503).",
+    "replication_wait_ms": "How long a send waits for other replicas, where the shard has any.",
     "streams_max": "Streams that are open at once.",
     "streams_per_principal_max": "Of them, streams of one principal.",
     "stream_credit_max": "Unsettled messages of a group's stream.",

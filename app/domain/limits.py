@@ -324,6 +324,7 @@ class Limits:
     idempotency_window_ms: int = 600_000
     idempotency_key_chars_max: int = 255
     pending_append_bytes_max: int = 256 * MIB
+    replication_wait_ms: int = 5_000
     streams_max: int = 1_000
     streams_per_principal_max: int = 250
     stream_credit_max: int = 1_024
@@ -435,7 +436,10 @@ ORDERED: Final = (
     ("transaction_check_after_ms", 1, "transaction_check_after_ms_max"),
 )
 """(bound, factor, bound): so many times the first is at most the second."""
-_POSITIVE: Final = ("invisible_ms_min", "member_lease_ms", "queue_lock_ms", "retention_ms_min")
+_POSITIVE: Final = (
+    *("invisible_ms_min", "member_lease_ms", "queue_lock_ms", "retention_ms_min"),
+    "replication_wait_ms",
+)
 
 
 PRINCIPALS_MAX = 10_000

@@ -24,6 +24,14 @@ class FlushMode(StrEnum):
     ASYNC = "async"
 
 
+class ReplicationMode(StrEnum):
+    """When a send is answered in a shard with replicas: when those in sync have the message, or
+    when the leader does. As durable there as the flush mode asks."""
+
+    SYNC = "sync"
+    ASYNC = "async"
+
+
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
     """Everything of the queue below `offset` is done for the group."""

@@ -19,7 +19,7 @@ from app.domain.limits import (
     TOPIC_RATE_MAX,
     Limits,
 )
-from app.domain.positions import FlushMode
+from app.domain.positions import FlushMode, ReplicationMode
 
 COUNT_MAX: Final = (1 << 53) - 1
 """What JSON's numbers hold exactly."""
@@ -137,6 +137,8 @@ class TopicSettings:
     """Messages a second that a node takes; None: as many as it can."""
     max_stored_bytes: int | None = None
     """Bytes of stored records from which on nothing more is taken; None: no such bound."""
+    replication: ReplicationMode | None = None
+    """None: sync where the shard has or wants more than one replica. With one it says nothing."""
 
 
 class SubscriptionRule(StrEnum):
@@ -216,6 +218,8 @@ def check_topic_settings(settings: TopicSettings, limits: Limits) -> None:
     _check_bound("max_body_bytes", settings.max_body_bytes, limits.body_bytes_max)
     _check_bound("max_rate", settings.max_rate, TOPIC_RATE_MAX)
     _check_bound("max_stored_bytes", settings.max_stored_bytes, 2**63 - 1)
+    if settings.replication is not None:
+        _check_choice("replication", settings.replication, ReplicationMode)
 
 
 def check_write_queues(settings: TopicSettings) -> None:

@@ -21,7 +21,7 @@ from app.domain.errors import (
 )
 from app.domain.identity import Kind
 from app.domain.limits import Limits
-from app.domain.positions import FlushMode
+from app.domain.positions import FlushMode, ReplicationMode
 from app.domain.schedules import ScheduleSettings
 from app.domain.settings import GroupSettings, Permission, TopicSettings, TraceMode
 from tests.support.stores.clock import FakeClock
@@ -230,6 +230,7 @@ async def test_settings_of_what_a_topic_takes_come_back(metadata: Metadata) -> N
         "max_body_bytes": 1_000,
         "max_rate": 5,
         "max_stored_bytes": 2**40,
+        "replication": ReplicationMode.ASYNC,
     }
     made = (await metadata.change_topic("orders", named)).after
     await metadata._load()
@@ -251,6 +252,7 @@ async def test_settings_of_what_a_topic_takes_come_back(metadata: Metadata) -> N
         {"max_body_bytes": 2**40},
         {"max_stored_bytes": -1},
         {"permission": "x"},
+        {"replication": "x"},
     ],
 )
 async def test_what_no_topic_can_take_is_refused(metadata: Metadata, named: Named) -> None:

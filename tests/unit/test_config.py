@@ -59,7 +59,11 @@ def test_a_default_beyond_its_own_bounds_is_refused(bad: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["invisible_ms_min", "member_lease_ms", "queue_lock_ms", "retention_ms_min"]
+    "name",
+    [
+        *("invisible_ms_min", "member_lease_ms", "queue_lock_ms", "retention_ms_min"),
+        "replication_wait_ms",
+    ],
 )
 def test_bounds_without_which_nothing_works_are_positive(name: str) -> None:
     with pytest.raises(ContradictingLimits, match=f"{name} = 0: use 1 or more"):

@@ -12,8 +12,9 @@ from app.api.formats.merging import Entry
 from app.api.formats.wire import BatchAnswer, BatchResult, SettleAnswer, encode_line
 from app.api.http.errors import entry_problem, render_problem, status_of, with_outcome_of_send
 from app.api.http.request_context import Headers, RequestContext
+from app.broker.produce.send_deadlines import Unsafe
 from app.broker.results import BatchItem, SendResult
-from app.domain.errors import CurlewError, FlushDiskTimeout
+from app.domain.errors import CurlewError
 
 ENTRIES_A_TURN: Final = 1_000
 """Entries of a batch that one turn of the event loop makes results of, or lets go."""
@@ -76,7 +77,7 @@ def result_of(index: int, entry: Entry, outcome: SendResult | CurlewError) -> Ba
     unique_id = UNSET if named is None else named
     if isinstance(outcome, CurlewError):
         problem = entry_problem(with_outcome_of_send(outcome))
-        if isinstance(outcome, FlushDiskTimeout):  # it has its place
+        if isinstance(outcome, Unsafe):  # it has its place
             place = msgspec.convert({**outcome.fields, "index": index, "status": 504}, BatchResult)
             return replace(place, id=name, error=problem, unique_id=unique_id)
         return BatchResult(index, problem.status, name, error=problem, unique_id=unique_id)

@@ -173,12 +173,7 @@ def _state(sources: Sources) -> Iterator[Family]:
     yield from _hooks(broker)
     yield from _waiting(sources.dead_letters)
     yield from _as_rocketmq(sources)
-    yield Family(
-        "curlew_one_way_dropped_total",
-        "counter",
-        "Messages of one-way sends that failed after their answer, by the code of the error.",
-        [(f'{{reason="{code}"}}', count) for code, count in broker.sender.one_way.dropped.items()],
-    )
+    yield from _failed_after_their_answer(broker)
     yield Family(
         "curlew_store_damage_total",
         "counter",
@@ -187,6 +182,22 @@ def _state(sources: Sources) -> Iterator[Family]:
     )
     yield one(
         "curlew_storage_pending_bytes", "gauge", "Bytes not yet written.", store.pending_bytes
+    )
+
+
+def _failed_after_their_answer(broker: Broker) -> Iterator[Family]:
+    """Of sends that were answered before it was known."""
+    yield Family(
+        "curlew_one_way_dropped_total",
+        "counter",
+        "Messages of one-way sends that failed after their answer, by the code of the error.",
+        [(f'{{reason="{code}"}}', count) for code, count in broker.sender.one_way.dropped.items()],
+    )
+    yield one(
+        "curlew_early_answers_lost_total",
+        "counter",
+        "Messages answered before they were confirmed, then given up; a failover may lose them.",
+        broker.lost.messages,
     )
 
 

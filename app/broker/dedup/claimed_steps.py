@@ -18,17 +18,23 @@ from app.store import Appended, StepPart
 
 
 class Pending:
-    """Tells the table and whoever waits what became of an append."""
+    """Tells the table and whoever waits what became of an append.
+
+    The table takes back what is certainly not stored. What may be stored stays under way in it, for
+    as long as this broker lasts: a repetition is told so, and not that nothing is stored. That is
+    when the store takes no more writes, and whoever comes after it reads in the log what it is.
+    """
 
     __slots__ = ("confirmation", "settle")
 
-    def __init__(self) -> None:
-        self.confirmation = AppendFuture()
+    def __init__(self, confirmation: AppendFuture) -> None:
+        self.confirmation = confirmation
         self.settle: Callable[[bool], None] = _nobody
 
     def done(self, error: CurlewError | None) -> None:
         """The store's callback; never in the turn of the append."""
-        self.settle(error is None)
+        if error is None or error.outcome == "not_stored":
+            self.settle(error is None)
         self.confirmation.done(error)
 
 

@@ -8,9 +8,9 @@ import asyncio
 import contextlib
 
 from app.broker.context import Context
-from app.broker.dedup.claimed_steps import Pending
 from app.broker.dedup.dedup_table import DedupTable
 from app.broker.dedup.tokens import read_topic_key, topic_key
+from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.journal import Journal
 from app.domain.errors import CurlewError, DiskFull, StoreFailed
 from app.domain.names import PRODUCER_TOPIC
@@ -69,10 +69,15 @@ class DedupJournal:
 
     async def write(self, entry: bytes, flush: FlushMode) -> None:
         """Write an entry that belongs to no message, and take it in this turn."""
-        pending = Pending()
-        self._store.append_step((self.journal.entry(entry),), flush, pending.done)
-        pending.settle = self.table.taken(entry)
-        await pending.confirmation.wait()
+        confirmation = AppendFuture()
+
+        def done(error: CurlewError | None) -> None:  # never in the turn of the append
+            settle(error is None)
+            confirmation.done(error)
+
+        self._store.append_step((self.journal.entry(entry),), flush, done)
+        settle = self.table.taken(entry)
+        await confirmation.wait()
 
     def append(self, entry: bytes) -> None:
         """Append an entry that belongs to no message. Not synced, and nobody waits for it."""

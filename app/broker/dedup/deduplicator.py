@@ -27,6 +27,7 @@ from app.broker.dedup.tokens import (
 )
 from app.broker.delays.delayed_sends import Delayed, DelayedSends, Waiting
 from app.broker.journal.append_future import AppendFuture, with_outcome
+from app.broker.journal.send_future import Sends, begun
 from app.broker.ports import Topic
 from app.broker.produce.send_deadlines import (
     Deadline,
@@ -67,9 +68,15 @@ class Deduplicator:
     """One per broker."""
 
     def __init__(
-        self, context: Context, kept: DedupJournal, sender: Sender, delayed: DelayedSends
+        self,
+        context: Context,
+        kept: DedupJournal,
+        sender: Sender,
+        delayed: DelayedSends,
+        sends: Sends | None,
     ) -> None:
         self._store = context.store
+        self._sends = sends
         self._clock = context.clock
         self._limits = context.limits
         self._sender = sender
@@ -110,7 +117,9 @@ class Deduplicator:
     ) -> Once:
         """Store all messages once, or raise the first entry's error and store none.
 
-        `FlushDiskTimeout` of the first stands for all: they are one step.
+        `FlushDiskTimeout` or `ReplicationTimeout` of the first stands for all: they are one step.
+        It is told when it is confirmed, whatever the topic's replication says: it is not to be
+        stored twice, nor lost.
         """
         self._check_open()
         try:
@@ -140,10 +149,8 @@ class Deduplicator:
             stored = self._append(topic, parts, claim, scope, now_ms, flush)
         except CurlewError as error:
             raise with_outcome(error, "not_stored") from None
-        if deadline is None:
-            return Once(await stored.results(), is_repeated=False)
         if not await is_safe_by(deadline, stored.confirmation, len(items)):
-            raise not_safe_yet((await stored.placed())[0])
+            raise not_safe_yet((await stored.placed())[0], stored.confirmation)
         return Once(await stored.placed(), is_repeated=False)
 
     async def send_frame(
@@ -190,10 +197,7 @@ class Deduplicator:
         except CurlewError as error:
             raise with_outcome(error, "not_stored") from None
         result = frame_result(topic_name, chosen, appended)
-        if deadline is None:
-            await confirmation.wait()
-        else:
-            await wait_with_place(confirmation, deadline, result)
+        await wait_with_place(confirmation, deadline, result)
         return FrameOnce(result, is_repeated=False)
 
     async def _send_delayed_frame(
@@ -226,16 +230,16 @@ class Deduplicator:
         # Delayed ones have no offsets yet to come back to, and so a repetition gets none of either.
         placed = Placed(frame.count - skip, (), ())
         entry = self._table.entry(moved(claim, skip), key, scope, placed, now_ms)
-        pending = Pending()
+        sent = begun(self._sends, step.count)
+        pending = Pending(sent)
         steps = (self._journal.entry(entry), *step.parts)
-        appended = self._store.append_step(steps, flush or topic.flush, pending.done, is_send=True)
+        appended = self._store.append_step(
+            steps, flush or topic.flush, pending.done, is_send=True, answer=sent.answer
+        )
         pending.settle = self._table.taken(entry)
         step.appended = appended[1:]
         result = step.frame_result(topic.name, queue_id)
-        if deadline is None:
-            await pending.confirmation.wait()
-        else:
-            await wait_with_place(pending.confirmation, deadline, result)
+        await wait_with_place(sent, deadline, result)
         return FrameOnce(result, is_repeated=False)
 
     def _check(self, claim: Claim) -> None:
@@ -287,7 +291,9 @@ class Deduplicator:
     ) -> Stored | Waiting:
         """The entry and the messages as one step, in this turn."""
         key = topic_key(topic.name, topic.generation)
-        pending = Pending()
+        count = len(parts.delayed) or sum(map(len, parts.chosen.values()))
+        sent = begun(self._sends, count)
+        pending = Pending(sent)
         if parts.delayed:  # they have no offsets yet to come back to
             placed = Placed(len(parts.delayed), (), ())
             entry = self._table.entry(claim, key, scope, placed, now_ms)
@@ -297,7 +303,7 @@ class Deduplicator:
                 topic,
                 parts.delayed,
                 flush,
-                pending.confirmation,
+                sent,
                 pending.done,
             )
             pending.settle = self._table.taken(entry)
@@ -311,9 +317,11 @@ class Deduplicator:
         )
         entry = self._table.entry(claim, key, scope, placed, now_ms)
         steps = (self._journal.entry(entry), *parts.parts)
-        appended = self._store.append_step(steps, flush or topic.flush, pending.done, is_send=True)
+        appended = self._store.append_step(
+            steps, flush or topic.flush, pending.done, is_send=True, answer=sent.answer
+        )
         pending.settle = self._table.taken(entry)
-        return Stored(topic.name, chosen, appended[1:], pending.confirmation)
+        return Stored(topic.name, chosen, appended[1:], sent)
 
     def _dues(self, items: Sequence[BatchItem | CurlewError]) -> list[int]:
         """When each message is due, now at the earliest; nothing when none has a delay."""
@@ -336,7 +344,8 @@ class Deduplicator:
         entry: bytes,
         flush: FlushMode | None,
     ) -> tuple[AppendFuture, Appended]:
-        pending = Pending()
+        sent = begun(self._sends, frame.count)
+        pending = Pending(sent)
         appended = self._store.append_frame(
             topic.name,
             queue_id,
@@ -345,6 +354,7 @@ class Deduplicator:
             pending.done,
             self._journal.entry(entry),
             topic.generation,
+            sent.answer,
         )
         pending.settle = self._table.taken(entry)
-        return pending.confirmation, appended
+        return sent, appended

@@ -16,6 +16,7 @@ from app.broker.delays.delayed_sends import DelayedSends
 from app.broker.delays.timer_index import FOREVER_MS, NOTHING
 from app.broker.delays.timer_records import due_of, identity_of, identity_text
 from app.broker.journal.cold_reads import ColdReads
+from app.broker.journal.send_future import Sends
 from app.broker.topic_lookup import find_topic
 from app.domain.delays import Due
 from app.domain.errors import (
@@ -63,7 +64,9 @@ class ScheduledPage(NamedTuple):
 class DelayedMessages:
     """Delayed messages that wait for their time. One per broker."""
 
-    def __init__(self, context: Context, delays: DelayDelivery, signer: RecallSigner) -> None:
+    def __init__(
+        self, context: Context, delays: DelayDelivery, signer: RecallSigner, sends: Sends | None
+    ) -> None:
         self._store = context.store
         self._metadata = context.metadata
         self._delays = delays
@@ -71,7 +74,7 @@ class DelayedMessages:
         self._limits = context.limits
         self._readers = context.readers
         self._signer = signer
-        self.sends = DelayedSends(context, delays, signer)
+        self.sends = DelayedSends(context, delays, signer, sends)
 
     @property
     def waiting_count(self) -> int:

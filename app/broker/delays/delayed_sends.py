@@ -11,6 +11,7 @@ from app.broker.context import Context
 from app.broker.delays.delay_delivery import DelayDelivery
 from app.broker.delays.timer_records import QUEUE
 from app.broker.journal.append_future import AppendFuture
+from app.broker.journal.send_future import Sends, begun
 from app.broker.ports import Topic
 from app.broker.results import SendResult
 from app.broker.topic_lookup import check_current
@@ -88,8 +89,11 @@ class Waiting:
 class DelayedSends:
     """Takes delayed messages from producers. One per broker."""
 
-    def __init__(self, context: Context, delays: DelayDelivery, signer: RecallSigner) -> None:
+    def __init__(
+        self, context: Context, delays: DelayDelivery, signer: RecallSigner, sends: Sends | None
+    ) -> None:
         self._store = context.store
+        self._sends = sends
         self._metadata = context.metadata
         self._delays = delays
         self._clock = context.clock
@@ -106,11 +110,12 @@ class DelayedSends:
 
     def append(self, topic: Topic, sent: Sequence[Delayed], flush: FlushMode | None) -> Waiting:
         """Store messages where they wait, in one piece."""
-        confirmation = AppendFuture()
+        confirmation = begun(self._sends, len(sent))
         part = self.part(topic, sent)
         mode = flush or topic.flush
         appended = self._store.append(
-            part.topic, part.queue_id, part.messages, mode, confirmation.done
+            *(part.topic, part.queue_id, part.messages, mode, confirmation.done),
+            answer=confirmation.answer,
         )
         return self.waiting(topic.name, sent, appended, confirmation)
 
@@ -128,7 +133,9 @@ class DelayedSends:
         `confirmation`."""
         self.check(topic)
         mode = flush or topic.flush
-        appended = self._store.append_step((entry, part), mode, done, is_send=True)
+        appended = self._store.append_step(
+            (entry, part), mode, done, is_send=True, answer=confirmation.answer
+        )
         return self.waiting(topic.name, sent, appended[1], confirmation)
 
     def part(self, topic: Topic, sent: Sequence[Delayed]) -> StepPart:

@@ -11,6 +11,7 @@ from typing_extensions import override
 from app.broker.ports import Store
 from app.domain.errors import CurlewError, Outcome
 from app.runtime.direct import Resumable, has_task
+from app.store import Answer
 
 
 class AppendFuture(Resumable):
@@ -37,12 +38,30 @@ class AppendFuture(Resumable):
         """Why it has failed; None also while that is not known."""
         return self._error and with_outcome(self._error, "unknown")
 
+    @property
+    def answer(self) -> Answer | None:
+        """Who is to hear that this node has the block, where replicas confirm it later."""
+        return None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this node has the block, as safe as it asks, and other replicas are waited for.
+        Never on a lone node, where both are one moment."""
+        return False
+
     def done(self, error: CurlewError | None) -> None:
         """The store's callback."""
         self._is_done = True
         self._error = error
         for go_on in self._waiting:
             go_on()
+
+    def at_end(self, tell: Callable[[CurlewError | None], None]) -> None:
+        """Let one hear what becomes of the block in the end, whoever was answered before."""
+        if self._is_done:
+            tell(self.error)
+        else:
+            self._waiting.append(lambda: tell(self.error))
 
     @override
     def then(self, go_on: Callable[[], None]) -> None:
@@ -70,12 +89,15 @@ class AppendFuture(Resumable):
             await self.wait()
             return True
         if not self._is_done:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(deadline_s):
-                    await self._future()
+            await self._wait_until(deadline_s)
         if self._error is not None:
             raise with_outcome(self._error, "unknown")
         return self._is_done
+
+    async def _wait_until(self, deadline_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline_s):
+                await self._future()
 
     def _future(self) -> asyncio.Future[None]:
         future = asyncio.get_running_loop().create_future()

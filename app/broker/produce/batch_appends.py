@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from app.broker.delays.delayed_sends import DELAYED_A_TURN, Delayed, DelayedSends, Waiting
 from app.broker.journal.append_future import AppendFuture, with_outcome
+from app.broker.journal.send_future import Sends, begun
 from app.broker.ports import Store, Topic
 from app.broker.produce.batch_parts import parts_of, ranges_of
 from app.broker.produce.send_deadlines import Deadline, is_safe_by, refuse_unsafe, results_by
@@ -32,8 +33,9 @@ class _Part(NamedTuple):
 class BatchAppends:
     """Takes entries that are checked, and the queue of each. Event loop only."""
 
-    def __init__(self, store: Store, delayed: DelayedSends) -> None:
+    def __init__(self, store: Store, delayed: DelayedSends, sends: Sends | None) -> None:
         self._store = store
+        self._sends = sends
         self._delayed = delayed
 
     async def by_queue(
@@ -61,7 +63,7 @@ class BatchAppends:
                 await asyncio.sleep(0)
             refusal = refusals.get(queue_id) or _failure_before(pending, queue_id)
             if refusal is None:
-                confirmation = AppendFuture()
+                confirmation = begun(self._sends, len(messages), topic)
                 try:
                     appended = self._store.append(
                         topic.name,
@@ -70,6 +72,7 @@ class BatchAppends:
                         flush or topic.flush,
                         confirmation.done,
                         topic.generation,
+                        confirmation.answer,
                     )
                 except CurlewError as error:
                     refusal = with_outcome(error, "not_stored")
@@ -110,9 +113,12 @@ class BatchAppends:
         try:
             step = await made(made_step, len(items))
             step.check()
-            done = step.confirmation.done
+            sent = begun(self._sends, step.count, None if step.has_delayed else topic)
+            step.confirmation = sent
             mode = flush or topic.flush
-            step.appended = self._store.append_step(step.parts, mode, done, is_send=True)
+            step.appended = self._store.append_step(
+                step.parts, mode, sent.done, is_send=True, answer=sent.answer
+            )
         except CurlewError as error:
             return [with_outcome(error, "not_stored")] * len(items)
         try:
@@ -196,7 +202,7 @@ async def _fill_confirmed(
         return
     await fill_in(results, topic, queue_id, indexes, appended)
     if not is_safe:
-        await refuse_unsafe(results, indexes)
+        await refuse_unsafe(results, indexes, confirmation)
 
 
 async def _fill_delayed(

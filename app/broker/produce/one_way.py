@@ -7,6 +7,7 @@ only.
 from functools import partial
 
 from app.broker.journal.append_future import AppendFuture
+from app.domain.errors import CurlewError
 
 
 class OneWay:
@@ -18,12 +19,8 @@ class OneWay:
 
     def leave(self, confirmation: AppendFuture, messages: int) -> None:
         """Wait no longer for an append of so many messages; count them if it fails."""
-        if confirmation.is_done:
-            self._count(confirmation, messages)
-        else:
-            confirmation.then(partial(self._count, confirmation, messages))
+        confirmation.at_end(partial(self._count, messages))
 
-    def _count(self, confirmation: AppendFuture, messages: int) -> None:
-        error = confirmation.error
+    def _count(self, messages: int, error: CurlewError | None) -> None:
         if error is not None:
             self.dropped[error.code] = self.dropped.get(error.code, 0) + messages

@@ -39,6 +39,7 @@ class SendStep:
 
     def __init__(self, delayed: DelayedSends, chosen: Sequence[Chosen]) -> None:
         self.confirmation = AppendFuture()
+        """Of the append; a send puts its own here before."""
         self.appended: Sequence[Appended] = ()
         self._delayed = delayed
         self.count = len(chosen)
@@ -70,6 +71,11 @@ class SendStep:
             ),
             *(delayed.waiting_part(topics[topic], sent) for topic, sent in self._waiting.items()),
         ]
+
+    @property
+    def has_delayed(self) -> bool:
+        """Whether some of it waits first: nobody is told of that before it is confirmed."""
+        return bool(self._later)
 
     def check(self) -> None:
         """Raise `TopicNotFound` when a topic of delayed messages was deleted since it was looked

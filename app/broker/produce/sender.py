@@ -13,6 +13,7 @@ from typing import Final
 from app.broker.context import Context
 from app.broker.delays.delayed_sends import Delayed, DelayedSends
 from app.broker.journal.append_future import AppendFuture, with_outcome
+from app.broker.journal.send_future import Sends, begun
 from app.broker.lifecycle.lifecycle import Lifecycle
 from app.broker.ports import Topic
 from app.broker.produce.batch_appends import BatchAppends
@@ -46,7 +47,9 @@ LARGE_FRAME_MESSAGES: Final = 2_000
 class Sender:
     """Appends for producers. One per broker."""
 
-    def __init__(self, context: Context, delayed: DelayedSends, lifecycle: Lifecycle) -> None:
+    def __init__(
+        self, context: Context, delayed: DelayedSends, lifecycle: Lifecycle, sends: Sends | None
+    ) -> None:
         self._store = context.store
         self._metadata = context.metadata
         self._limits = context.limits
@@ -55,7 +58,8 @@ class Sender:
         self._lifecycle = lifecycle
         self._gate = context.gate
         self.checks = EntryChecks(context.limits, delayed)
-        self._appends = BatchAppends(context.store, delayed)
+        self._sends = sends
+        self._appends = BatchAppends(context.store, delayed, sends)
         self._admit = TopicAdmission(context).admit
         self.one_way = OneWay()
         """The deadline of sends that nobody waits for."""
@@ -76,8 +80,9 @@ class Sender:
         """Store one message; with `due` deliver it later. Errors carry `outcome`.
 
         Without `queue_id` the queue is that of the sharding key, or the next in turn. Returns when
-        the message is as safe as `flush`, or else the topic, asks; `FlushDiskTimeout` when it is
-        not by `deadline` of the loop's time. With `one_way` in its place, when it is in the log.
+        the message is as safe as `flush`, or else the topic, asks, and replicas confirm it, unless
+        the topic's replication is async; `FlushDiskTimeout` or `ReplicationTimeout` when it is not
+        by `deadline` of the loop's time. With `one_way` in its place, when it is in the log.
         """
         if self._gate.closed_because:
             self._gate.check_for_sends()
@@ -99,7 +104,8 @@ class Sender:
                     return await self._send_delayed(
                         topic, message, queue_id, due_ms, flush, deadline
                     )
-            confirmation = AppendFuture()
+            sends = self._sends
+            confirmation = AppendFuture() if sends is None else sends.begin(1, topic)
             appended = self._store.append(
                 topic_name,
                 queue_id,
@@ -107,6 +113,7 @@ class Sender:
                 flush or topic.flush,
                 confirmation.done,
                 topic.generation,
+                confirmation.answer,
             )
         except CurlewError as error:
             with_outcome(error, "not_stored")
@@ -118,7 +125,7 @@ class Sender:
             appended.first_queue_offset,
             appended.store_time_ms,
         )
-        if deadline is None:
+        if deadline is None and sends is None:
             await confirmation.wait()
         else:
             await wait_with_place(confirmation, deadline, result)
@@ -161,7 +168,8 @@ class Sender:
             if frame.delivery_times is not None:
                 step = await self.step_of_frame(topic, queue_id, frame)
                 return await self._send_step(topic, queue_id, step, flush, deadline)
-            confirmation = AppendFuture()
+            sends = self._sends
+            confirmation = begun(sends, frame.count, topic)
             appended = self._store.append_frame(
                 topic_name,
                 queue_id,
@@ -169,6 +177,7 @@ class Sender:
                 flush or topic.flush,
                 confirmation.done,
                 generation=topic.generation,
+                answer=confirmation.answer,
             )
         except CurlewError as error:
             with_outcome(error, "not_stored")
@@ -181,7 +190,7 @@ class Sender:
             appended.store_time_ms,
             appended.message_ids,
         )
-        if deadline is None:
+        if deadline is None and sends is None:
             await confirmation.wait()
         else:
             await wait_with_place(confirmation, deadline, result)
@@ -196,12 +205,15 @@ class Sender:
         deadline: Deadline,
     ) -> FrameResult:
         step.check()
-        confirmation = step.confirmation
+        sends = self._sends
+        confirmation = step.confirmation = begun(sends, step.count)
         step.appended = self._store.append_step(
-            step.parts, flush or topic.flush, confirmation.done, is_send=True
+            *(step.parts, flush or topic.flush, confirmation.done),
+            is_send=True,
+            answer=confirmation.answer,
         )
         result = step.frame_result(topic.name, queue_id)
-        if deadline is None:
+        if deadline is None and sends is None:
             await confirmation.wait()
         else:
             await wait_with_place(confirmation, deadline, result)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple, Self
 
-from app.domain.positions import FlushMode, TimestampMs
+from app.domain.positions import FlushMode, ReplicationMode, TimestampMs
 from app.domain.settings import (
     DeliveryOrder,
     GroupMode,
@@ -47,6 +47,7 @@ class TopicView:
     max_body_bytes: int | None = None
     max_rate: int | None = None
     max_stored_bytes: int | None = None
+    replication: ReplicationMode | None = None
     shards: tuple[str, ...] = ()
     """Of each queue, where the cluster has several; empty: all are here."""
     here: str = ""
@@ -91,6 +92,7 @@ class TopicView:
             self.max_body_bytes,
             self.max_rate,
             self.max_stored_bytes,
+            self.replication,
         )
 
     def shard_of(self, queue_id: int) -> str | None:

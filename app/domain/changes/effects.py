@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from app.domain.positions import ReplicationMode
 from app.domain.settings import GroupMode, GroupSettings, Permission, TopicSettings, TopicType
 
 View = TypeVar("View")
@@ -26,6 +27,8 @@ class EffectCode(StrEnum):
     """Messages come in another order than before."""
     CLIENTS_REFUSED = "CLIENTS_REFUSED"
     """Requests that were taken before are refused, or get nothing for a while."""
+    REPLICATION_CHANGES = "REPLICATION_CHANGES"
+    """Sends are answered earlier or later than before, as safe as that is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,8 @@ class TopicFacts(NamedTuple):
     """That are readable in its queues."""
     groups: int = 0
     """That have read it."""
+    has_replicas: bool = False
+    """Whether what is written is confirmed by other nodes."""
 
 
 class GroupFacts(NamedTuple):
@@ -125,7 +130,35 @@ def effects_on_topic(
                 None,
             )
         )
-    return [*effects, *_effects_of_refusing(before, after, facts)]
+    return [
+        *effects,
+        *_effects_of_refusing(before, after, facts),
+        *_effects_of_replication(before.replication, after.replication, facts),
+    ]
+
+
+def _effects_of_replication(
+    before: ReplicationMode | None, after: ReplicationMode | None, facts: TopicFacts
+) -> list[Effect]:
+    if after is before:
+        return []
+    if not facts.has_replicas:
+        detail = (
+            "none, as the shard of this node has one replica: it says nothing until it has more"
+        )
+    elif after is ReplicationMode.ASYNC:
+        detail = (
+            "sends are answered when the leader has the message, and a failover may lose what no "
+            "other replica has yet"
+        )
+    elif before is ReplicationMode.ASYNC:
+        detail = (
+            "sends are answered when the replicas in sync have the message, and refused while too "
+            "few are in sync"
+        )
+    else:
+        return []
+    return [Effect(EffectCode.REPLICATION_CHANGES, detail, None)]
 
 
 def _write_queues(settings: TopicSettings) -> int:

@@ -23,6 +23,7 @@
     ├── OtherShard                one step is of several shards
     ├── NoReply                   the request is stored, and no reply came in time
     ├── FlushDiskTimeout          the message is written, and not on the medium in time
+    ├── ReplicationTimeout        written here, and not confirmed by other replicas in time
     ├── TryAgain                  the same request may succeed later
     │   ├── SystemBusy · TimersNotReady · TooManyRequests · TopicFull · RequestInProgress
     │   ├── ShuttingDown · MetadataUnavailable · ShardUnavailable · RelayInterrupted
@@ -111,6 +112,7 @@ from app.domain.errors.retries import (
     FlushDiskTimeout,
     MetadataUnavailable,
     NoReply,
+    ReplicationTimeout,
     RequestInProgress,
     ShuttingDown,
     SystemBusy,
@@ -186,6 +188,7 @@ __all__ = [
     "QueueNotOwned",
     "ReceiptHandleExpired",
     "RelayInterrupted",
+    "ReplicationTimeout",
     "RequestExpired",
     "RequestInProgress",
     "RequestNotFound",

@@ -21,6 +21,14 @@ class FlushDiskTimeout(CurlewError):
     retryable = True
 
 
+class ReplicationTimeout(CurlewError):
+    """Written here, and not confirmed by the other replicas in time; it may be all the same."""
+
+    code = "REPLICATION_TIMEOUT"
+    title = "The other replicas did not confirm the message in time"
+    retryable = True
+
+
 class TryAgain(CurlewError):
     """The same request may succeed later."""
 

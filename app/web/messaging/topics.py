@@ -22,6 +22,7 @@ SETTINGS: Final = (
     Setting("write_queues"),
     Setting("type", _TYPES),
     Setting("flush", ("sync", "async")),
+    Setting("replication", ("", "sync", "async")),
     Setting("retention"),
     Setting("permission", ("rw", "r", "w", "none")),
     Setting("max_body_bytes"),

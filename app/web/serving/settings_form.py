@@ -25,7 +25,7 @@ class Setting:
 
     name: str
     choices: tuple[str, ...] = ()
-    """What it can be; empty: anything, and nothing is the default."""
+    """What it can be, "" for the default; empty: anything, and nothing is the default."""
 
 
 def field_texts(

@@ -122,6 +122,7 @@ class MemoryMetadata:
             max_body_bytes=settings.max_body_bytes,
             max_rate=settings.max_rate,
             max_stored_bytes=settings.max_stored_bytes,
+            replication=settings.replication,
         )
         if not terms.is_dry_run:
             self.snapshot = self.snapshot.with_topic(topic)

@@ -21,7 +21,7 @@ from app.domain.consumers.consumption import (
 )
 from app.domain.durations import DURATION_PATTERN, format_duration, parse_duration_ms
 from app.domain.names import namespace_of
-from app.domain.positions import FlushMode
+from app.domain.positions import FlushMode, ReplicationMode
 from app.domain.settings import (
     CustomizedRetry,
     DeliveryOrder,
@@ -162,6 +162,10 @@ class TopicDocument(AnswerModel):
     max_stored_bytes: int | None = Field(
         description="Bytes of stored records from which on nothing is taken; null: no bound"
     )
+    replication: ReplicationMode | None = Field(
+        description="Whether a send is answered when the replicas in sync have it (sync), or when "
+        "the leader has (async); null: sync in a shard with replicas"
+    )
     created_ms: int
     updated_ms: int
     version: int
@@ -183,6 +187,7 @@ class TopicDocument(AnswerModel):
             max_body_bytes=topic.max_body_bytes,
             max_rate=topic.max_rate,
             max_stored_bytes=topic.max_stored_bytes,
+            replication=topic.replication,
             created_ms=topic.created_ms,
             updated_ms=topic.updated_ms,
             version=topic.version,

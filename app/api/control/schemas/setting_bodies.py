@@ -20,7 +20,7 @@ from app.domain.limits import (
     DEFAULT_QUEUES,
     DEFAULT_RETENTION_MS,
 )
-from app.domain.positions import FlushMode
+from app.domain.positions import FlushMode, ReplicationMode
 from app.domain.settings import (
     DEFAULT_MULTIPLIER,
     DEFAULT_TRACE_RATE,
@@ -110,6 +110,12 @@ class TopicBody(SettingsBody):
         default=None,
         description="of the stored records, about; from there on 507 `TOPIC_FULL` until retention "
         "has made room. null, and new: no bound",
+    )
+    replication: ReplicationMode | None = Field(
+        default=None,
+        description="when a send is answered in a shard with replicas: when those in sync have the "
+        "message (sync), or when the leader has it (async), which a failover may lose. null, and "
+        "new: sync. No effect in a shard with one replica",
     )
 
     @model_validator(mode="after")

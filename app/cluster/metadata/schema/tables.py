@@ -65,6 +65,7 @@ topics = Table(
         comment="when it was made; homes of producers and keys are by this number",
     ),
     Column("owner", NAME, nullable=True, index=True, comment="the principal that made it"),
+    Column("replication", String(32), nullable=True, comment="sync or async; null: by the shard"),
     CheckConstraint("queues > 0", name="queues_positive"),
     CheckConstraint("retention_ms > 0", name="retention_positive"),
 )

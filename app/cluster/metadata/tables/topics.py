@@ -12,7 +12,7 @@ from app.cluster.metadata.tables import room
 from app.cluster.metadata.tables.settings_table import SettingsTable, as_arguments
 from app.domain.errors import StateConflict, TopicNotFound
 from app.domain.identity import Kind
-from app.domain.positions import FlushMode, TimestampMs
+from app.domain.positions import FlushMode, ReplicationMode, TimestampMs
 from app.domain.settings import (
     Permission,
     TopicSettings,
@@ -75,6 +75,7 @@ def _columns(view: TopicView) -> dict[str, str | int | float | None]:
         "max_body_bytes": view.max_body_bytes,
         "max_rate": view.max_rate,
         "max_stored_bytes": view.max_stored_bytes,
+        "replication": None if view.replication is None else view.replication.value,
     }
 
 
@@ -97,6 +98,7 @@ def _view(row: Row[*tuple[object, ...]]) -> TopicView:
         max_body_bytes=row.max_body_bytes,
         max_rate=row.max_rate,
         max_stored_bytes=row.max_stored_bytes,
+        replication=None if row.replication is None else ReplicationMode(row.replication),
     )
 
 

@@ -320,7 +320,7 @@ async def test_a_strict_batch_is_one_step(count: int) -> None:
             steps.append(sum(len(part.messages) for part in parts))
             if len(steps) == 1:
                 raise TooManyRequests("too much waits")
-            assert options == {"is_send": True}
+            assert options == {"is_send": True, "answer": None}
             return append_step(parts, *rest, **options)
 
         world.store.append_step = one_step  # type: ignore[method-assign]

@@ -1,5 +1,6 @@
 """Which change of settings does what to those who are at work, and how many it counts."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from app.domain.changes.effects import (
     effects_on_group,
     effects_on_topic,
 )
-from app.domain.positions import FlushMode
+from app.domain.positions import FlushMode, ReplicationMode
 from app.domain.settings import (
     DeliveryOrder,
     GroupMode,
@@ -24,6 +25,8 @@ from app.domain.settings import (
 
 TOPIC, GROUP = TopicSettings(queues=2), GroupSettings(max_in_flight=100)
 BUSY = TopicFacts(messages=7, groups=3)
+REPLICATED = TopicFacts(messages=7, groups=3, has_replicas=True)
+EARLY = replace(TOPIC, replication=ReplicationMode.ASYNC)
 AT_WORK = GroupFacts(leases=5, in_flight=9, waiting=2, topics=3, holders=(4, 1, 0))
 FIFO = replace(GROUP, order=DeliveryOrder.FIFO)
 BROADCAST = replace(GROUP, mode=GroupMode.BROADCAST)
@@ -73,6 +76,8 @@ def counted(effects: list[Effect]) -> dict[str, int | None]:
         (replace(TOPIC, max_rate=5), replace(TOPIC, max_rate=6), BUSY, {}),
         (replace(TOPIC, max_body_bytes=5), TOPIC, BUSY, {}),
         (TOPIC, replace(TOPIC, max_stored_bytes=5), BUSY, {"CLIENTS_REFUSED": None}),
+        (EARLY, EARLY, REPLICATED, {}),
+        (TOPIC, replace(TOPIC, replication=ReplicationMode.SYNC), REPLICATED, {}),
     ],
 )
 def test_on_a_topic(
@@ -122,3 +127,22 @@ def test_a_topic_that_is_closed_tells_both_who_sends_and_who_reads() -> None:
 def test_of_a_deletion() -> None:
     assert effects_of_deletion(0, 0) == []
     assert counted(effects_of_deletion(4, 1)) == {"LEASES_END": 4, "CLIENTS_REFUSED": 1}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "facts", "words"),
+    [
+        (TOPIC, EARLY, REPLICATED, "a failover may lose"),
+        (EARLY, TOPIC, REPLICATED, "refused while too few"),
+        (EARLY, replace(TOPIC, replication=ReplicationMode.SYNC), REPLICATED, "refused while"),
+        (TOPIC, EARLY, BUSY, "^none, as the shard of this node has one replica"),
+        (EARLY, TOPIC, BUSY, "^none, "),
+        (TOPIC, replace(TOPIC, replication=ReplicationMode.SYNC), BUSY, "^none, "),
+    ],
+)
+def test_another_replication_says_what_it_means_here(
+    before: TopicSettings, after: TopicSettings, facts: TopicFacts, words: str
+) -> None:
+    [effect] = effects_on_topic(before, after, facts)
+    assert (effect.code, effect.count) == ("REPLICATION_CHANGES", None)
+    assert re.search(words, effect.detail)

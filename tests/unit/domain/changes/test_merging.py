@@ -19,7 +19,7 @@ from app.domain.changes.merging import (
     without_changes,
 )
 from app.domain.errors import IllegalSetting
-from app.domain.positions import FlushMode
+from app.domain.positions import FlushMode, ReplicationMode
 from app.domain.schedules import SCHEDULE_DEFAULTS, Missed, ScheduleSettings
 from app.domain.settings import (
     DEFAULT_RETRY,
@@ -48,6 +48,7 @@ TOPIC_VALUES: dict[str, st.SearchStrategy[object]] = {
     "max_body_bytes": st.none() | st.integers(1, 9),
     "max_rate": st.none() | st.integers(1, 9),
     "max_stored_bytes": st.none() | st.integers(1, 9),
+    "replication": st.none() | st.sampled_from(ReplicationMode),
 }
 POLICIES = st.builds(CustomizedRetry, st.tuples(st.integers(0, 9))) | st.builds(
     ExponentialRetry, st.integers(1, 9), st.floats(1, 9), st.integers(9, 99)

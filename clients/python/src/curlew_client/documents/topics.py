@@ -18,6 +18,9 @@ TopicType = Literal["normal", "fifo", "delay", "transaction"]
 FlushMode = Literal["sync", "async"]
 
 
+ReplicationMode = Literal["sync", "async"]
+
+
 TraceMode = Literal["off", "sampled", "on"]
 
 
@@ -41,6 +44,7 @@ class Topic(TypedDict):
     max_body_bytes: int | None
     max_rate: int | None
     max_stored_bytes: int | None
+    replication: ReplicationMode | None
     created_ms: int
     updated_ms: int
     version: int
@@ -77,6 +81,7 @@ class TopicSettings(TypedDict, total=False):
     max_body_bytes: int | None
     max_rate: int | None
     max_stored_bytes: int | None
+    replication: ReplicationMode | None
 
 
 class TopicOffsets(TypedDict):

@@ -86,7 +86,7 @@ from app.api.relay.relay import Relay
 from app.api.telemetry.access_log import log_access
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.domain.access.audit import AuditLog, Denial
-from app.domain.access.caller import STRANGER
+from app.domain.access.caller import OPEN, STRANGER
 from app.domain.access.refusals import NotPermitted, Unauthorized
 from app.domain.errors import CurlewError, InternalError, InvalidRequest, NotLeader
 from app.domain.limits import Limits
@@ -389,6 +389,9 @@ class Gateway:
         if credentials is None:
             return
         envelope: Envelope = exchange.scope[RELAYED]
+        if envelope.is_of_node:
+            exchange.caller, exchange.is_decided = OPEN, True
+            return
         exchange.is_decided = not credentials.source.keyring.is_closed
         exchange.caller = credentials.of_other_node(
             envelope.principal, envelope.roles, envelope.ends_ms

@@ -48,6 +48,8 @@ class CallRequest(NamedTuple):
     body: bytes = b""
     asks: str = ""
     """What of the operation is asked for, where it is not all; see `Envelope`."""
+    is_of_node: bool = False
+    """The node asks by itself, whatever the caller may still do; see `Envelope`."""
 
 
 class CallAnswer(NamedTuple):

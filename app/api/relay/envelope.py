@@ -16,6 +16,7 @@ _PRINCIPAL: Final = b"curlew-principal"
 _ROLES: Final = b"curlew-roles"
 _ENDS: Final = b"curlew-ends"
 _ASKS: Final = b"curlew-asks"
+_OF_NODE: Final = b"curlew-of-node"
 
 
 class Envelope(NamedTuple):
@@ -32,6 +33,8 @@ class Envelope(NamedTuple):
     """When what the caller showed ends."""
     asks: str = ""
     """What of the operation is asked for, where it is not all (`api.dataplane.receive_parts`)."""
+    is_of_node: bool = False
+    """The node asks by itself, in nobody's name: it gives back what was leased for its client."""
 
     def headers(self) -> Headers:
         """As they travel."""
@@ -46,6 +49,8 @@ class Envelope(NamedTuple):
             found.append((_ENDS, b"%d" % self.ends_ms))
         if self.asks:
             found.append((_ASKS, self.asks.encode()))
+        if self.is_of_node:
+            found.append((_OF_NODE, b"1"))
         return found
 
 
@@ -81,4 +86,10 @@ def opened(scope: Scope) -> Envelope:
         None if roles is None else tuple(map(unquote, filter(None, roles.split(",")))),
         int(inside[_ENDS]) if _ENDS in inside else None,
         inside.get(_ASKS, ""),
+        _OF_NODE in inside,
     )
+
+
+def of_node(envelope: Envelope) -> Envelope:
+    """The same request, asked by the node itself: it has the right of nobody, and needs none."""
+    return envelope._replace(principal=None, roles=None, ends_ms=None, is_of_node=True)

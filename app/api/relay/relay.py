@@ -38,7 +38,7 @@ from app.api.relay.calls import (
     path_of,
     query_of,
 )
-from app.api.relay.envelope import PREFIX, RELAYED, Envelope, of_caller
+from app.api.relay.envelope import PREFIX, RELAYED, Envelope, of_caller, of_node
 from app.api.relay.peer_connection import Interrupted, PeerConnection
 from app.api.relay.peers import NotReached, Peers
 from app.domain.errors import CurlewError, NotLeader, RelayInterrupted, ShardUnavailable
@@ -298,8 +298,12 @@ class Relay:
         versions = self._metadata.snapshot.version, self._policy_version()
         return of_caller(exchange.caller, versions, exchange.scope)
 
-    def _envelope_headers(self, exchange: RequestContext, asks: str = "") -> Headers:
-        headers = self._envelope_of(exchange)._replace(asks=asks).headers()
+    def _envelope_of_call(self, exchange: RequestContext, request: CallRequest) -> Envelope:
+        envelope = self._envelope_of(exchange)._replace(asks=request.asks)
+        return of_node(envelope) if request.is_of_node else envelope
+
+    def _envelope_headers(self, exchange: RequestContext) -> Headers:
+        headers = self._envelope_of(exchange).headers()
         headers.append((REQUEST_ID, exchange.request_id))
         return headers
 
@@ -315,11 +319,12 @@ class Relay:
         sends: bool = False,
     ) -> CallAnswer:
         """Ask the node that leads a shard for a part of what `exchange` asks, in the name of its
-        caller. `seconds` are counted from when the request is written: whoever cannot be reached
-        was sent nothing. Raises `ShardUnavailable` when nothing was done there, and
-        `RelayInterrupted` when that is not known; with `sends` they have an outcome."""
+        caller, or of the node where `request` says so. `seconds` are counted from when the request
+        is written: whoever cannot be reached was sent nothing. Raises `ShardUnavailable` when
+        nothing was done there, and `RelayInterrupted` when that is not known; with `sends` they
+        have an outcome."""
         if shard == self._metadata.shard and self._own is not None:
-            envelope = self._envelope_of(exchange)._replace(asks=request.asks)
+            envelope = self._envelope_of_call(exchange, request)
             try:
                 async with asyncio.timeout(seconds):
                     return await call_own(self._own, exchange, request, envelope)
@@ -346,7 +351,8 @@ class Relay:
     ) -> CallAnswer:
         lines = [b"%b %b HTTP/1.1" % (request.method.encode(), request.target)]
         lines += [b"%b: %b" % each for each in request.headers]
-        lines += [b"%b: %b" % each for each in self._envelope_headers(exchange, request.asks)]
+        lines += [b"%b: %b" % each for each in self._envelope_of_call(exchange, request).headers()]
+        lines.append(b"%b: %b" % (REQUEST_ID, exchange.request_id))
         lines += [b"host: cluster", b"content-length: %d" % len(request.body)]
         connection.write(b"\r\n".join(lines) + b"\r\n\r\n" + request.body)
         await connection.head()

@@ -31,7 +31,15 @@ from app.api.formats.prefer_header import wait_of
 from app.api.http.parameters import Query
 from app.api.http.request_context import RequestContext
 from app.api.naming.request_namespace import stored
-from app.api.relay.calls import CallAnswer, CallRequest, part_of, pass_on, query_of
+from app.api.relay.calls import (
+    CallAnswer,
+    CallRequest,
+    parsed_query,
+    part_of,
+    pass_on,
+    query_bytes,
+    query_of,
+)
 from app.api.relay.consuming.poll_answers import PartAnswer, merged
 from app.api.relay.consuming.poll_entries import (
     Done,
@@ -135,12 +143,13 @@ class PollsOfShards:
         return found
 
     def _release(self, poll: "_Poll") -> None:
-        """Let others have the retries that nobody gets, with no attempt counted."""
+        """Let others have the retries that nobody gets, with no attempt counted. Asked by the node
+        itself, as the caller may have lost its right meanwhile."""
         for shard, retries in poll.retries.items():
             if not retries:
                 continue
             handles = [_handle(raw).receipt_handle for raw in retries]
-            request = poll.asked_with(body_to_release(poll.body, handles), PollPart(takes=True))
+            request = poll.released_with(body_to_release(poll.body, handles))
             task = asyncio.ensure_future(self._ask(poll, shard, request))
             self._releasing.add(task)
             task.add_done_callback(self._releasing.discard)
@@ -213,6 +222,15 @@ class _Poll:
         return part_of(self.exchange, query_of(self.exchange), body)._replace(
             asks=poll_part_asked(part)
         )
+
+    def released_with(self, body: bytes) -> CallRequest:
+        """A call of the node itself, which is bound to no namespace and so has to name it."""
+        query = query_of(self.exchange)
+        if self.exchange.namespace:
+            named = {**parsed_query(self.exchange), "namespace": self.exchange.namespace}
+            query = query_bytes(named)
+        request = part_of(self.exchange, query, body)
+        return request._replace(asks=poll_part_asked(PollPart(takes=True)), is_of_node=True)
 
     async def answer(self, client: ClientWatch, entries: PollEntries) -> Outcome | None:
         """Do, look and wait, until there is something to answer; a refusal of the whole."""

@@ -118,7 +118,8 @@ class ReceivesInTurn:
         return sorted({own, *cast("set[str]", found)})
 
     def _release(self, exchange: RequestContext, receive: "_Receive") -> None:
-        """Let others have what nobody gets, with no attempt counted."""
+        """Let others have what nobody gets, with no attempt counted. Asked by the node itself, as
+        the caller may have lost its right meanwhile."""
         if receive.gives is None:
             return
         shard, answer = receive.gives
@@ -127,7 +128,7 @@ class ReceivesInTurn:
         target = folder + b"/messages:settle"
         if exchange.namespace:
             target += b"?namespace=" + exchange.namespace.encode("ascii")
-        request = CallRequest("POST", target, [media.JSON_HEADER], body)
+        request = CallRequest("POST", target, [media.JSON_HEADER], body, is_of_node=True)
         task = asyncio.ensure_future(ask(self._relay, exchange, shard, request))
         self._releasing.add(task)
         task.add_done_callback(self._releasing.discard)

@@ -114,6 +114,12 @@ ATTEMPT_ID_CHARS_MAX = 255
 
 DURATION_CHARS_MAX = 64
 
+PROBLEM_TEXT_CHARS_MAX = 600
+"""Of a text of a problem document; of a longer one the middle is left out."""
+
+PROBLEM_ENTRIES_MAX = 32
+"""Places that a problem document names; the first of them."""
+
 REASON_BYTES_MAX = 1_024
 """A longer reason of a nack or dead letter is cut; it is for people."""
 

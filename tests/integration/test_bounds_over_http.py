@@ -1,21 +1,19 @@
-"""Texts beyond their bounds over HTTP, by every way in: refused by name, and nothing is left.
+"""Texts beyond their bounds in frames, headers and events: refused by name, and nothing is left.
+
+JSON is walked by `contract/test_bounds.py`.
 
 What one such request did to a node once: it left a hole in the log, shifted the queue behind it,
 made all groups forget acks, and stopped redelivery.
 """
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import httpx
 import pytest
 
 from app.domain.limits import (
-    CONTENT_TYPE_BYTES_MAX,
-    KEY_BYTES_MAX,
     MESSAGE_ID_BYTES_MAX,
     SHARDING_KEY_BYTES_MAX,
 )
@@ -39,112 +37,6 @@ def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     with node(tmp_path_factory.mktemp("bounds") / "data") as (_, client):
         client.put(TOPIC, json={"queues": 1}).raise_for_status()
         yield client
-
-
-class Text(NamedTuple):
-    """A text of an envelope: its member, its bound, and a value with so many bytes in it."""
-
-    member: str
-    limit: int
-    value: Callable[[str], Any]
-
-
-TEXTS = [
-    Text("tag", 128, lambda text: text),
-    Text("keys", KEY_BYTES_MAX, lambda text: ["k", text]),
-    Text("sharding_key", SHARDING_KEY_BYTES_MAX, lambda text: text),
-    Text("content_type", CONTENT_TYPE_BYTES_MAX, lambda text: text),
-    Text("properties", 16 * 1024 - 3, lambda text: {"n": text}),
-]
-
-Way = Callable[[httpx.Client, Text, str], httpx.Response]
-
-
-def envelope(http: httpx.Client, text: Text, value: str) -> httpx.Response:
-    body = {"text": "x", text.member: text.value(value)}
-    headers = {"Content-Type": "application/vnd.curlew+json"}
-    return http.post(f"{TOPIC}/messages", json=body, headers=headers)
-
-
-def batch(http: httpx.Client, text: Text, value: str) -> httpx.Response:
-    body = {"messages": [{"text": "x", text.member: text.value(value)}]}
-    headers = {"Prefer": "handling=strict"}
-    return http.post(f"{TOPIC}/messages:batch", json=body, headers=headers)
-
-
-def lines(http: httpx.Client, text: Text, value: str) -> httpx.Response:
-    line = json.dumps({"text": "x", text.member: text.value(value)})
-    headers = {"Content-Type": "application/x-ndjson", "Prefer": "handling=strict"}
-    return http.post(f"{TOPIC}/messages:batch", content=line, headers=headers)
-
-
-def idempotent(http: httpx.Client, text: Text, value: str) -> httpx.Response:
-    body = {"text": "x", text.member: text.value(value)}
-    headers = {
-        "Content-Type": "application/vnd.curlew+json",
-        "Idempotency-Key": f"{text.member}-{len(value)}",
-    }
-    return http.post(f"{TOPIC}/messages", json=body, headers=headers)
-
-
-def transaction(http: httpx.Client, text: Text, value: str) -> httpx.Response:
-    body = {"text": "x", text.member: text.value(value)}
-    headers = {
-        "Content-Type": "application/vnd.curlew+json",
-        "MQ-Transaction": "prepare; group=pg",
-    }
-    return http.post(f"{TOPIC}/messages", json=body, headers=headers)
-
-
-def delayed(http: httpx.Client, text: Text, value: str) -> httpx.Response:
-    body = {"text": "x", "delay": "30d", text.member: text.value(value)}
-    headers = {"Content-Type": "application/vnd.curlew+json"}
-    return http.post(f"{TOPIC}/messages", json=body, headers=headers)
-
-
-def schedule(http: httpx.Client, text: Text, value: str) -> httpx.Response:
-    message = {"text": "x", text.member: text.value(value)}
-    body = {"cron": "0 0 1 1 *", "topic": "orders", "message": message, "paused": True}
-    return http.put("/v1/schedules/yearly", json=body)
-
-
-def sent_with_acks(http: httpx.Client, text: Text, value: str) -> httpx.Response:
-    send = {"topic": "orders", "text": "x", text.member: text.value(value)}
-    http.post(f"{TOPIC}/messages", content="input").raise_for_status()
-    (message,) = http.post(f"{TOPIC}/groups/g/messages:receive", json={}).json()["messages"]
-    body = {"acks": [message["receipt_handle"]], "sends": [send]}
-    answer = http.post(f"{TOPIC}/groups/g/messages:settle", json=body)
-    if answer.status_code != 200:
-        again = http.post(
-            f"{TOPIC}/groups/g/messages:settle", json={"acks": [message["receipt_handle"]]}
-        )
-        assert again.json()["succeeded"] == 1, "the ack was not taken with the refused send"
-    return answer
-
-
-WAYS: list[Way] = [
-    *(envelope, batch, lines, idempotent, transaction, delayed, schedule, sent_with_acks)
-]
-
-
-@pytest.mark.parametrize("text", TEXTS, ids=[text.member for text in TEXTS])
-@pytest.mark.parametrize("way", WAYS, ids=[way.__name__ for way in WAYS])
-def test_a_text_is_taken_at_its_bound_and_refused_above(
-    http: httpx.Client, way: Way, text: Text
-) -> None:
-    letter = "a" if text.member != "content_type" else "/"
-    for value in (letter * (text.limit - 1), letter * text.limit):
-        answer = way(http, text, value)
-        assert answer.status_code < 300, answer.text
-    for value in (letter * (text.limit + 1), letter * (10 * text.limit)):
-        before = http.get(f"{TOPIC}/stats").json()["depth"]
-        answer = way(http, text, value)
-        assert answer.status_code in (400, 413, 431), answer.text
-        assert text.member in answer.text
-        assert str(text.limit if text.member != "properties" else 16 * 1024) in answer.text
-        assert len(answer.text) < 4_000
-        added = 1 if way is sent_with_acks else 0
-        assert http.get(f"{TOPIC}/stats").json()["depth"] == before + added
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from app.domain.errors import (
     TryAgain,
     UnsupportedContentType,
 )
+from app.domain.limits import PROBLEM_ENTRIES_MAX, PROBLEM_TEXT_CHARS_MAX
 from app.domain.names import nearest
 
 PROBLEM_CONTENT_TYPE: Final = b"application/problem+json"
@@ -286,10 +287,19 @@ def type_of(code: str) -> str:
 def error_entries(error: CurlewError) -> list[dict[str, str]] | None:
     """`errors[]`, or None when the error has no place to point at."""
     if isinstance(error, InvalidBody) and error.faults:
-        return [{"pointer": f.where, "detail": f.detail} for f in error.faults]
+        first = error.faults[:PROBLEM_ENTRIES_MAX]
+        return [{"pointer": shortened(f.where), "detail": shortened(f.detail)} for f in first]
     if error.pointer is not None:
-        return [{"pointer": error.pointer, "detail": error.detail}]
+        return [{"pointer": shortened(error.pointer), "detail": shortened(error.detail)}]
     return None
+
+
+def shortened(text: str) -> str:
+    """`text`, or its two ends: a refusal quotes what was sent, however long that is."""
+    if len(text) <= PROBLEM_TEXT_CHARS_MAX:
+        return text
+    end = PROBLEM_TEXT_CHARS_MAX // 4
+    return f"{text[: PROBLEM_TEXT_CHARS_MAX - end - 1]}…{text[-end:]}"
 
 
 def entry_problem(error: CurlewError, outcome: str | None = None) -> EntryProblem:
@@ -300,10 +310,10 @@ def entry_problem(error: CurlewError, outcome: str | None = None) -> EntryProble
         title=error.title,
         status=status_of(error),
         code=error.code,
-        detail=error.detail,
+        detail=shortened(error.detail),
         retryable=error.retryable,
         outcome=error.outcome or outcome,
-        hint=error.hint,
+        hint=error.hint and shortened(error.hint),
         errors=error_entries(error),
     )
 
@@ -323,12 +333,12 @@ def render_problem(
         title=error.title,
         status=status,
         code=error.code,
-        detail=error.detail,
+        detail=shortened(error.detail),
         instance=instance,
         request_id=request_id.decode("ascii"),
         retryable=error.retryable,
         outcome=error.outcome,
-        hint=error.hint,
+        hint=error.hint and shortened(error.hint),
         errors=error_entries(error),
     )
     document: dict[str, object] = msgspec.to_builtins(problem)

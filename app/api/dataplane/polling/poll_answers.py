@@ -27,6 +27,7 @@ from app.api.dataplane.settling import view_of_settled
 from app.api.formats import media
 from app.api.formats.rendering import delivered_views, record_views
 from app.api.formats.wire import DeliveredMessage, GapView, MessageView, encode_line
+from app.api.http.errors import shortened
 from app.api.naming.request_namespace import shown, shown_text
 from app.broker import Broker
 from app.broker.polling.poll_values import PollResult, QueuePart, Refused, Taken
@@ -209,4 +210,6 @@ def _conflict_view(conflict: Conflict) -> ConflictView:
 
 def _refused_view(refused: Refused) -> RefusedEntryView:
     error = refused.error
-    return RefusedEntryView(*refused.queue, refused.offset, error.code, shown_text(error.detail))
+    return RefusedEntryView(
+        *refused.queue, refused.offset, error.code, shortened(shown_text(error.detail))
+    )

@@ -329,6 +329,33 @@ async def test_the_topic_of_groups_that_hold_much_is_deleted(
             await asyncio.sleep(0)
 
 
+async def test_the_topic_of_many_groups_and_queues_is_deleted(
+    tmp_path: Path, turn_watch: TurnWatch
+) -> None:
+    """Fifty groups, each of which has a lease in all queues that a topic may have."""
+    groups = [f"readers-{number}" for number in range(50)]
+    request = ReceiveRequest(max_messages=QUEUES, invisible_ms=3_600_000)
+    async with open_node(tmp_path, Limits(receive_messages_max=QUEUES)) as node:
+        broker = node.broker
+        await put_topic(broker, "warm", TopicSettings())
+        await fill_queues(node, "orders")
+        for group in groups:
+            await put_group(broker, group, GroupSettings())
+            left = QUEUES  # what has to be read from the disk may come with the next one
+            while left:
+                taken = await broker.receiver.receive("orders", group, request, gone=never_gone)
+                assert taken.deliveries
+                left -= len(taken.deliveries)
+        await broker.settings_changes.delete_topic("warm")
+        with turn_watch.short_turns():
+            await asyncio.sleep(0)
+            await broker.settings_changes.delete_topic("orders")
+            assert not broker.consumer_journal.topics(groups[-1])
+            await asyncio.sleep(0)
+        assert not broker.offset_cache.pairs()
+        assert broker.consumer_journal.find((groups[0], "orders", 0)) is None
+
+
 async def test_as_many_deleted_names_as_are_remembered(
     tmp_path: Path, turn_watch: TurnWatch
 ) -> None:

@@ -18,6 +18,7 @@ from typing import Final
 from app.broker.context import Context
 from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.journal import Journal
+from app.broker.leasing.remains import Remains
 from app.broker.leasing.subscriptions import Held, LeasedQueue, Subscription
 from app.broker.ports import Group, Snapshot, Topic
 from app.broker.progress.consumer_state import ConsumerState, Leased
@@ -51,6 +52,8 @@ from app.store import Done, StepPart
 _LOG: Final = logging.getLogger(__name__)
 _NOTHING: Final[Mapping[Key, int]] = MappingProxyType({})
 _SHOWN: Final = 20
+_LET_GO_A_STEP: Final = 64
+"""States of queues; sixteen steps of them in a turn take about a millisecond."""
 """Queues that one line of the log lists."""
 
 Moved = Callable[[Key, int, CurlewError | None], None]
@@ -65,6 +68,7 @@ class ConsumerJournal:
         self._state = ConsumerState(context.clock.now_ms())
         self.open = self._state.open
         """Deliveries of before the start, until they are taken up."""
+        self._remains = Remains()
         self._journal = Journal(context.store, PROGRESS_TOPIC, self._state, context.readers)
         self._unbound: dict[tuple[str, str], Bound] = {}
         """(group, topic) → what the log has refused; written before any other entry of the pair."""
@@ -178,7 +182,7 @@ class ConsumerJournal:
             self.delete_retries(*pair)
         with contextlib.suppress(CurlewError):  # the store tells the log with its next checkpoint
             self._store.begin_topic(retry_topic(*pair), 0)
-        is_early = before is None and any(key[:2] == pair for key in self._state.queues)
+        is_early = before is None and bool(self._state.queues.of_pair(*pair))
         entry = Bound(*pair, generations, keeps=is_early)
         if may_wait:
             self._append_first(entry)
@@ -492,14 +496,14 @@ class ConsumerJournal:
         """The group's progress in the topic is deleted; when the log refuses it, all is as it was.
         `left` is told, before the confirmation tells anybody."""
         pair = group, topic
-        before = {key: state for key, state in self._state.queues.items() if key[:2] == pair}
+        before = self._state.queues.of_pair(*pair)
         generations, unbound = self._state.generations.get(pair), self._unbound.get(pair)
         consumption = self._state.consumptions.get(pair)
         subscription = self._state.subscriptions.get(pair)
 
         def settled(error: CurlewError | None) -> None:
             if error is not None:
-                self._state.queues |= before
+                self._state.queues.update(before)
                 if generations is not None:
                     self._state.generations[pair] = generations
                 if consumption is not None:
@@ -524,8 +528,7 @@ class ConsumerJournal:
         if isinstance(entry, Unsubscribed):
             gone = {(entry.group, entry.topic)}
         else:
-            known = {*(key[:2] for key in self._state.queues), *self._state.generations}
-            gone = {pair for pair in known if pair[0] == entry.group or pair[1] == entry.topic}
+            gone = self._pairs_of(entry)
 
         def settled(error: CurlewError | None) -> None:
             if error is not None:
@@ -537,7 +540,17 @@ class ConsumerJournal:
             self._unforgotten |= gone
         for pair in gone:
             self._unbound.pop(pair, None)
+        if isinstance(entry, Forgotten):
+            for states in self._state.queues.take(group=entry.group, topic=entry.topic):
+                self._remains.take(_let_go(states))
         self._state.take(entry)
+
+    def _pairs_of(self, entry: Forgotten) -> set[tuple[str, str]]:
+        """(group, topic) pairs of which anything is known, of a group or of a topic."""
+        queues = self._state.queues
+        keys = queues if entry.topic is None else queues.of_topic(entry.topic)
+        known = {*self._state.generations, *((key[0], key[1]) for key in keys)}
+        return {pair for pair in known if pair[0] == entry.group or pair[1] == entry.topic}
 
     def _forget_again(self) -> None:
         """What the log has refused to forget, and what was not made again since."""
@@ -559,6 +572,14 @@ class ConsumerJournal:
         if self._untold:
             self._tell_kinds_again()
         await self._journal.turn()
+
+
+def _let_go(states: dict[Key, QueueState]) -> Iterator[None]:
+    """Drop the states of what was deleted, some at each step."""
+    while states:
+        for _ in range(min(len(states), _LET_GO_A_STEP)):
+            states.popitem()
+        yield
 
 
 def _attempts(queue: LeasedQueue, held: Iterable[Held]) -> Iterator[tuple[int, int, int]]:

@@ -35,6 +35,7 @@ from app.broker.progress.progress_entries import (
     encode_entry,
 )
 from app.broker.progress.queue_state import QueueState
+from app.broker.progress.queue_states import QueueStates
 from app.domain.consumers.consumption import Consumption
 
 CHUNK_BYTES: Final = 512 * 1024
@@ -85,7 +86,7 @@ class ConsumerState:
         self.open = OpenDeliveries(now_ms)
         self.leased: Leased = lambda _key: ([], False)
         """Set by who has them."""
-        self.queues: dict[Key, QueueState] = {}
+        self.queues = QueueStates()
         self.generations: dict[tuple[str, str], tuple[int, int]] = {}
         """(group, topic) → the generations of both whose work this is; without one, of a version
         that knew none."""
@@ -102,8 +103,7 @@ class ConsumerState:
 
     def forget(self, *, group: str | None = None, topic: str | None = None) -> None:
         """Drop all of a deleted group or topic."""
-        for key in [key for key in self.queues if key[0] == group or key[1] == topic]:
-            del self.queues[key]
+        self.queues.take(group=group, topic=topic)
         for pair in [pair for pair in self.generations if pair[0] == group or pair[1] == topic]:
             del self.generations[pair]
         for pair in [pair for pair in self.consumptions if pair[0] == group or pair[1] == topic]:
@@ -162,7 +162,7 @@ class ConsumerState:
         if isinstance(entry, Forgotten):
             self.forget(group=entry.group, topic=entry.topic)
             return
-        for key in [key for key in self.queues if key[:2] == (entry.group, entry.topic)]:
+        for key in self.queues.of_pair(entry.group, entry.topic):
             del self.queues[key]
         self.generations.pop((entry.group, entry.topic), None)
         self.consumptions.pop((entry.group, entry.topic), None)

@@ -341,9 +341,10 @@ class OffsetCache:
 
     def _forget(self, is_gone: Callable[[str, str], bool]) -> None:
         for names in [names for names in self._offsets if is_gone(*names)]:
+            keys = [(*names, queue_id) for queue_id in self._offsets[names]]
+            self._dirty.difference_update(keys)
+            self._forced.difference_update(keys)
             self._drop(*names)
-        self._dirty = {key for key in self._dirty if not is_gone(key[0], key[1])}
-        self._forced &= self._dirty
         self._unbelieved = {key for key in self._unbelieved if not is_gone(key[0], key[1])}
         self._tracked = {one for one in self._tracked if not is_gone(one.key[0], one.key[1])}
 

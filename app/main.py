@@ -10,18 +10,17 @@ from ipaddress import ip_address
 from typing import Final
 
 import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 from typing_extensions import override
 
-from app.api import Credentials, build_api
-from app.api.quotas.quotas import Quotas, QuotaSettings
 from app.api.relay.peers import Peers
 from app.api.relay.relay import Relay
 from app.api.server import Connections, TlsListener, guarded
 from app.api.server.cluster_listener import ClusterApp, ClusterListener, PolicyRefresh
 from app.config import Config, ConfigError
+from app.face import Face
 from app.node import Node
-from app.web import LiveStreams, build_web
+from app.web import LiveStreams
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -38,63 +37,14 @@ class PortInUse(ConfigError):
     """Another program listens on the address; the text says what to do."""
 
 
-def create_app(
-    node: Node,
-    connections: Connections | None = None,
-    live: LiveStreams | None = None,
-    relay: Relay | None = None,
-) -> ASGIApp:
-    """The whole HTTP face of a node; `connections` are those of the server, for its metrics,
-    `live` are pages that stay open, which it ends, and `relay` carries requests to other nodes."""
-
-    async def ask_itself(scope: Scope, receive: Receive, send: Send) -> None:
-        await gateway(scope, receive, send)
-
-    gateway = build_api(
-        node.broker,
-        node.metadata,
-        node.limits,
-        local_only=not node.config.insecure_anonymous,
-        web=build_web(ask_itself, node.clock, live),
-        connections=connections,
-        access_log=node.config.access_log,
-        trusted_proxies=node.config.trusted_proxies,
-        configuration=node.running,
-        credentials=Credentials(
-            node.metadata.principals,
-            node.clock,
-            node.tokens,
-            dict(node.config.tls_client_principals),
-        ),
-        audit=node.metadata.audit,
-        quotas=quotas_of(node),
-        tracer=None if node.spans is None else node.spans.tracer,
-        failures=None if connections is None else connections.failures,
-        relay=relay,
-    )
-
-    def follow(config: Config) -> None:
-        gateway.logs_access = config.access_log
-
-    node.running.listen(follow)
-    if relay is not None:
-        relay.serve_own(gateway)
-    return gateway
-
-
-def quotas_of(node: Node) -> Quotas | None:
-    """The quotas that are set; None when none is, so that no request pays for them."""
-    names = QuotaSettings.__dataclass_fields__
-    settings = QuotaSettings(**{name: getattr(node.config, f"quota_{name}") for name in names})
-    return None if settings == QuotaSettings() else Quotas(settings, node.clock.monotonic_s)
-
-
 def relay_of(node: Node) -> Relay:
     """What carries requests to the nodes of other shards."""
     secret = node.secret
     peers = None if secret is None else Peers(secret, node.clock.monotonic_s, node.cluster_tls)
     principals = node.metadata.principals
-    return Relay(node.metadata, lambda: principals.keyring.version, node.limits, peers)
+    return Relay(
+        node.metadata, lambda: principals.keyring.version, node.limits, peers, node_id=node.node_id
+    )
 
 
 def _cluster_listener(node: Node, app: ASGIApp) -> ClusterListener | None:
@@ -157,11 +107,12 @@ class NodeServer(uvicorn.Server):
         self.open_connections = Connections(node.limits)
         self._live = LiveStreams()
         self.relay = relay_of(node)
-        app = create_app(node, self.open_connections, self._live, self.relay)
+        self.face = app = Face(node, self.open_connections, self._live, self.relay)
         self._cluster = _cluster_listener(node, app)
         super().__init__(
             uvicorn.Config(
                 app,
+                interface="asgi3",
                 lifespan="off",
                 loop="uvloop",
                 http=guarded(self.open_connections),

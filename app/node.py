@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
 
+from app.api.ports import Following
 from app.broker import Broker
 from app.broker.health import NodeState
 from app.cluster import ClusterConfig, DatabaseFull, Metadata, NodeView
@@ -32,7 +33,7 @@ from app.node_parts.from_config import (
 )
 from app.node_parts.housekeeping import Housekeeping
 from app.node_parts.lone_shard import LoneShard
-from app.node_parts.own_shard import OwnShard
+from app.node_parts.own_shard import OwnShard, TermFace
 from app.node_parts.pulse import Pulse
 from app.node_parts.served_term import ServedTerm, TermParts
 from app.running_config import RunningConfig
@@ -73,6 +74,7 @@ class Node:
         self.node_id = shard.node_id
         self.term: ServedTerm | None = None
         """In which it leads its shard now."""
+        self._face: TermFace | None = None
         self._shard = shard
         self._stack = AsyncExitStack()
         tls = (self.tls, self.cluster_tls)
@@ -140,10 +142,9 @@ class Node:
             node = cls(config, limits, clock, metadata, files, shard, state)
             metadata.principals.age.max_s = config.policy_age_max
             state.policy_age = metadata.principals.age
-            node.term = await shard.serve(
-                TermParts(metadata, clock, limits, node.running, hooks, state)
-            )
-            stack.push_async_callback(node.term.close)
+            term = await shard.serve(TermParts(metadata, clock, limits, node.running, hooks, state))
+            stack.push_async_callback(term.close)
+            node.begin_term(term)
             node.spans = spans_of(config, node.node_id)
             if node.spans is not None:
                 stack.push_async_callback(asyncio.to_thread, node.spans.close)
@@ -155,6 +156,46 @@ class Node:
             node._stack = stack.pop_all()
             return node
         raise AssertionError("unreachable")
+
+    @property
+    def is_lone(self) -> bool:
+        """Whether it leads its shard as long as it lives."""
+        return self._shard.following is None
+
+    @property
+    def following(self) -> Following | None:
+        """What it says of itself while it leads nothing."""
+        return self._shard.following
+
+    def turns_to(self, face: TermFace) -> None:
+        """Have requests answered by this from now on."""
+        self._face = face
+        if self.term is None:
+            face.follow()
+        else:
+            face.serve(self.term)
+
+    def begin_term(self, term: ServedTerm) -> None:
+        """The node leads its shard."""
+        self.term = term
+        if self._face is not None:
+            self._face.serve(term)
+
+    def take_no_more(self) -> None:
+        """The term is about to end: what comes from now on is for the next leader."""
+        if self._face is not None:
+            self._face.follow()
+
+    async def end_term(self) -> None:
+        """The term is over: who waits is answered, and nobody uses its store when this returns."""
+        term, self.term = self.term, None
+        if term is None:
+            return
+        self.take_no_more()
+        await term.drain()
+        if self._face is not None:
+            await self._face.end_term()
+        await term.close()
 
     async def drain(self) -> None:
         """Answer all long polls and take no new work; what is in flight finishes."""

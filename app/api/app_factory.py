@@ -6,14 +6,14 @@ opens or closes anything, and nothing is global but the document, which is the s
 
 import asyncio
 from collections.abc import Collection, Sequence
-from functools import cache
+from functools import cache, partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
 from app.api.access.client_owners import ClientOwners
@@ -23,14 +23,16 @@ from app.api.access.operation_rights import OperationRights
 from app.api.control.control_plane import build_control_plane
 from app.api.control.dependencies import Services
 from app.api.control.operation_list import OPERATIONS
+from app.api.dataplane.router import Router
 from app.api.dataplane.routes import build_router
 from app.api.document.docs_page import POLICY, STATIC, docs_page, page_files
 from app.api.document.openapi import build_document, render_document
+from app.api.following import following_router
 from app.api.gateway import Gateway
 from app.api.http.forwarded import Forwarded
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.request_context import CONTEXT_KEY, RequestContext
-from app.api.ports import Configuration, Metadata
+from app.api.ports import Configuration, Following, Metadata
 from app.api.quotas.failures import Failures
 from app.api.quotas.quotas import Quotas
 from app.api.relay.relay import Relay
@@ -48,7 +50,7 @@ if TYPE_CHECKING:  # an extra, imported where it is on
 
 
 def build_api(
-    broker: Broker,
+    broker: Broker | None,
     metadata: Metadata,
     limits: Limits,
     *,
@@ -64,8 +66,11 @@ def build_api(
     audit: AuditLog | None = None,
     relay: Relay | None = None,
     tracer: "Tracer | None" = None,
+    traffic: RequestMetrics | None = None,
+    following: Following | None = None,
 ) -> Gateway:
-    """The ASGI application.
+    """The ASGI application. Without a `broker` it is that of a node that is `following` the leader
+    of its shard: it tells of itself, and `relay` has all else answered by a node that leads.
 
     `local_only` refuses Host names that are not local and foreign Origins; it is for an open server
     on loopback, and off when authentication or the operator's `--insecure-anonymous` takes its
@@ -74,30 +79,27 @@ def build_api(
     `trusted_proxies` are addresses and networks whose `X-Forwarded-*` headers count.
     `configuration` has the node's settings. `credentials` ask for a key once the node is closed;
     without them it is open. `quotas` bound what one principal or topic may take; `failures` count
-    wrong credentials; `audit` is told of what was refused; `tracer` makes spans.
+    wrong credentials; `audit` is told of what was refused; `tracer` makes spans; `traffic` counts.
     """
-    traffic = RequestMetrics()
+    traffic = traffic or RequestMetrics()
     pressure = MemoryBudget(limits) if connections is None else connections.pressure
 
-    def send_failed(exchange: RequestContext, topic: str, code: str) -> None:
-        broker.statistics.failed(topic, code)
-        note_send_failed(broker.clients, exchange, topic)
-
-    rights = _rights(broker, metadata)
+    rights = _rights(broker, metadata, following)
     clock = SystemClock() if credentials is None else credentials.clock
     owners = ClientOwners(clock, limits)
     control_plane = build_control_plane(
         Services(
             *(broker, metadata, limits, traffic, connections),
             *(pressure, configuration, rights, owners, relay),
+            following=following,
         )
     )
     control_plane.router.routes += _documentation_routes()
     if web is not None:
-        control_plane.mount("/ui", web)
-        control_plane.router.routes += [Route("/ui", _to_the_pages), Route("/", _entrance)]
+        control_plane.router.routes += _page_routes(web)
+    named = NamedElsewhere(rights, owners)
     return Gateway(
-        build_router(broker, limits, traffic, NamedElsewhere(rights, owners), tracer),
+        _router(broker, limits, traffic, named, tracer, relay),
         control_plane,
         header_block_bytes_max=limits.header_block_bytes_max,
         local_only=local_only,
@@ -111,20 +113,43 @@ def build_api(
         rights=rights,
         audit=audit,
         open_paths=[operation.path for operation in OPERATIONS if operation.is_open],
-        send_failed=send_failed,
+        send_failed=None if broker is None else partial(_count_failed_send, broker),
         namespaces=lambda: metadata.snapshot.namespaces,
         relay=relay,
     )
 
 
-def _rights(broker: Broker, metadata: Metadata) -> OperationRights:
+def _count_failed_send(broker: Broker, exchange: RequestContext, topic: str, code: str) -> None:
+    broker.statistics.failed(topic, code)
+    note_send_failed(broker.clients, exchange, topic)
+
+
+def _router(
+    broker: Broker | None,
+    limits: Limits,
+    traffic: RequestMetrics,
+    named: NamedElsewhere,
+    tracer: "Tracer | None",
+    relay: Relay | None,
+) -> Router:
+    if broker is not None:
+        return build_router(broker, limits, traffic, named, tracer)
+    assert relay is not None, "whoever follows asks others"
+    return following_router(relay)
+
+
+def _rights(
+    broker: Broker | None, metadata: Metadata, following: Following | None
+) -> OperationRights:
     def existing(kind: Kind) -> Collection[str]:
         snapshot = metadata.snapshot
         return snapshot.topics if kind is Kind.TOPIC else snapshot.groups
 
     def is_made_by_use(kind: Kind) -> bool:
-        by_use = broker.made_by_use
-        return by_use.topics if kind is Kind.TOPIC else by_use.groups
+        if broker is not None:
+            by_use = broker.made_by_use
+            return by_use.topics if kind is Kind.TOPIC else by_use.groups
+        return following is not None and following.is_made_by_use(kind)
 
     return OperationRights(OPERATIONS, existing, is_made_by_use)
 
@@ -150,6 +175,10 @@ async def _entrance(request: Request) -> Response:
     answer = await _to_the_pages(request)
     answer.headers["Vary"] = "Accept"
     return answer
+
+
+def _page_routes(web: ASGIApp) -> list[BaseRoute]:
+    return [Mount("/ui", app=web), Route("/ui", _to_the_pages), Route("/", _entrance)]
 
 
 def _documentation_routes() -> list[Route]:

@@ -176,7 +176,7 @@ class Gateway:
         try:
             self._admit(exchange)
             relay = self._relay
-            others = relay if relay is not None and relay.places.are_several else None
+            others = relay if relay is not None and relay.has_others else None
             if others is not None:
                 await self._learn_of_namespace(exchange, others)
             found = self._router.find(scope)
@@ -296,7 +296,9 @@ class Gateway:
             check_navigation(exchange.headers)
         if exchange.makes or exchange.namespace:
             handler = _prepared(exchange, operation, handler)
-        return handler if others is None else self._carried_or(others, operation, handler)
+        if others is None or others.follows:  # then the handler carries it
+            return handler
+        return self._carried_or(others, operation, handler)
 
     def _require(
         self,

@@ -9,9 +9,11 @@ from typing import NamedTuple, Protocol, TypeVar
 from typing_extensions import override
 
 from app.broker import ports as broker_ports
+from app.broker.health import Condition
 from app.broker.ports import Group, Topic
 from app.cluster import AuditTrail, ClusterEvents
 from app.domain.access.accounts import Account, PrincipalSettings, StoredPolicy
+from app.domain.access.actions import Kind
 from app.domain.access.keyring import Keyring
 from app.domain.access.keys import NewKey
 from app.domain.access.policies import Policy
@@ -57,6 +59,22 @@ class Configuration(Protocol):
     async def change(self, named: Mapping[str, object], terms: Terms) -> SettingsPatch:
         """Store and apply; None: no stored value. Raises `IllegalSetting`, `SettingFixed` and
         `PreconditionFailed`."""
+        ...
+
+
+class Following(Protocol):
+    """What a node that leads nothing knows of itself."""
+
+    def obstacles(self) -> Sequence[Condition]:
+        """Why it should get no requests; empty when it should."""
+        ...
+
+    def troubles(self) -> Sequence[Condition]:
+        """What an operator should look at although requests are carried on."""
+        ...
+
+    def is_made_by_use(self, kind: Kind) -> bool:
+        """Whether naming one that is not there makes it."""
         ...
 
 

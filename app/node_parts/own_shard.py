@@ -1,8 +1,27 @@
-"""How a node stands to the shard that it has: what `Node` and its pulse ask. Event loop only."""
+"""How a node stands to the shard that it has, and what its terms are told to. Event loop only."""
 
 from typing import Protocol
 
+from app.api.ports import Following
 from app.cluster import Beat
+from app.node_parts.served_term import ServedTerm
+
+
+class TermFace(Protocol):
+    """What answers requests for a node."""
+
+    def serve(self, term: ServedTerm) -> None:
+        """The node leads its shard."""
+        ...
+
+    def follow(self) -> None:
+        """It does no more, or not yet: new requests are for those who lead."""
+        ...
+
+    async def end_term(self) -> None:
+        """Return when no request uses the broker of the term that is over; it has stopped, and
+        whoever waited is answered."""
+        ...
 
 
 class OwnShard(Protocol):
@@ -10,6 +29,8 @@ class OwnShard(Protocol):
 
     node_id: str
     shard_id: bytes
+    following: Following | None
+    """What it says while it leads nothing; None: it leads as long as it lives."""
 
     async def claim(self) -> None:
         """Before the node is registered: enter the shard where there was no room for it yet. Raises

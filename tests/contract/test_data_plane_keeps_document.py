@@ -21,7 +21,7 @@ from app.api.formats.media import ENVELOPE, FRAMES, NDJSON
 from app.cluster import migrate
 from app.config import Config
 from app.domain.message import Message
-from app.main import create_app
+from app.face import Face
 from app.node import Node
 from tests.support.clients.frames import request_frame
 
@@ -102,7 +102,7 @@ async def check(tmp_path: Path) -> AsyncIterator[Checker]:
     config = Config(data_dir=tmp_path)
     migrate(config.database)
     node = await Node.open(config)
-    transport = httpx.ASGITransport(create_app(node))
+    transport = httpx.ASGITransport(Face(node))
     try:
         async with httpx.AsyncClient(
             transport=transport, base_url="http://localhost:8710"

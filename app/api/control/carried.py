@@ -26,9 +26,15 @@ async def carried(request: Request) -> Response | None:
     if services is None or services.relay is None or services.rights is None:
         return None
     relay = services.relay
-    if not relay.places.are_several:
+    if not relay.has_others:
         return None
     operation = services.rights.operation(request.scope["route"].operation_id)
+    if relay.follows:
+        if operation.of_node:
+            return None
+        await authorize(request)
+        await relay.carry_whole(request.scope[CONTEXT_KEY], sends=operation.sends)
+        return _Answered()
     names = tuple(request.path_params[name] for name in operation.names)
     if operation.method != "PUT":
         await relay.learn_of(operation, names)

@@ -27,11 +27,12 @@ from app.api.http.request_context import (
     batch_too_large,
 )
 from app.api.naming.request_namespace import check_known, stored
-from app.api.ports import Configuration, Metadata
+from app.api.ports import Configuration, Following, Metadata
 from app.api.relay.relay import Relay
 from app.api.telemetry.metrics import ConnectionCounts
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
+from app.broker.health import Health
 from app.domain.access.actions import Action, Kind
 from app.domain.access.standing import Standing
 from app.domain.limits import (
@@ -51,7 +52,8 @@ _Model = TypeVar("_Model", bound=BaseModel)
 class Services:
     """What the routes work on; made by the app factory, kept in `app.state`."""
 
-    broker: Broker
+    led: Broker | None
+    """None: the node follows."""
     metadata: Metadata
     limits: Limits
     traffic: RequestMetrics = field(default_factory=RequestMetrics)
@@ -63,6 +65,22 @@ class Services:
     owners: ClientOwners | None = None
     relay: Relay | None = None
     """Carries requests to other nodes."""
+    following: Following | None = None
+    """Of a node that follows."""
+
+    @property
+    def broker(self) -> Broker:
+        """For operations that come to a node only while it leads."""
+        assert self.led is not None, "a node that follows is asked for what others do"
+        return self.led
+
+    @property
+    def health(self) -> Health | Following:
+        """What the node says of itself."""
+        if self.led is not None:
+            return self.led.health
+        assert self.following is not None
+        return self.following
 
     def to_make(self, access: Standing, kind: Kind, name: str) -> None:
         """Raise `NotPermitted` when naming it makes it, and the caller may not make it."""

@@ -61,6 +61,7 @@ class OperationRouter(APIRouter):
         instead: Mapping[Resource, Action] = _NO_ACTIONS,
         makes: tuple[Resource, ...] = (),
         is_open: bool = False,
+        of_node: bool = False,
         status: int = 200,
         body: Body | None = None,
         answers: Mapping[int, Answer] = _NO_ANSWERS,
@@ -71,7 +72,7 @@ class OperationRouter(APIRouter):
         """Declare an `Operation` and route it to the decorated handler, whose name is its id.
 
         `status` is that of a success. Its content is what the handler returns by its annotation,
-        unless `answers` says it.
+        unless `answers` says it. What is open is told by each node of itself.
         """
 
         def add(handler: _Handler) -> _Handler:
@@ -83,6 +84,7 @@ class OperationRouter(APIRouter):
                 instead=instead,
                 makes=makes,
                 is_open=is_open,
+                of_node=of_node or is_open,
                 tag=self.tag,
                 description=getdoc(handler) or "",
                 body=body,

@@ -17,6 +17,7 @@ _ROLES: Final = b"curlew-roles"
 _ENDS: Final = b"curlew-ends"
 _ASKS: Final = b"curlew-asks"
 _OF_NODE: Final = b"curlew-of-node"
+_WHOLE: Final = b"curlew-whole"
 
 
 class Envelope(NamedTuple):
@@ -35,6 +36,8 @@ class Envelope(NamedTuple):
     """What of the operation is asked for, where it is not all (`api.dataplane.receive_parts`)."""
     is_of_node: bool = False
     """The node asks by itself, in nobody's name: it gives back what was leased for its client."""
+    is_whole: bool = False
+    """It comes from a node that leads nothing: whoever has it may carry it on, once."""
 
     def headers(self) -> Headers:
         """As they travel."""
@@ -51,6 +54,8 @@ class Envelope(NamedTuple):
             found.append((_ASKS, self.asks.encode()))
         if self.is_of_node:
             found.append((_OF_NODE, b"1"))
+        if self.is_whole:
+            found.append((_WHOLE, b"1"))
         return found
 
 
@@ -87,9 +92,16 @@ def opened(scope: Scope) -> Envelope:
         int(inside[_ENDS]) if _ENDS in inside else None,
         inside.get(_ASKS, ""),
         _OF_NODE in inside,
+        _WHOLE in inside,
     )
 
 
 def of_node(envelope: Envelope) -> Envelope:
     """The same request, asked by the node itself: it has the right of nobody, and needs none."""
     return envelope._replace(principal=None, roles=None, ends_ms=None, is_of_node=True)
+
+
+def is_at_its_end(scope: Scope) -> bool:
+    """Whether another node has carried the request here, and nobody may carry it on."""
+    envelope: Envelope | None = scope.get(RELAYED)
+    return envelope is not None and not envelope.is_whole

@@ -38,7 +38,14 @@ from app.api.relay.calls import (
     path_of,
     query_of,
 )
-from app.api.relay.envelope import PREFIX, RELAYED, Envelope, of_caller, of_node
+from app.api.relay.envelope import (
+    PREFIX,
+    RELAYED,
+    Envelope,
+    is_at_its_end,
+    of_caller,
+    of_node,
+)
 from app.api.relay.peer_connection import Interrupted, PeerConnection
 from app.api.relay.peers import NotReached, Peers
 from app.domain.errors import CurlewError, NotLeader, RelayInterrupted, ShardUnavailable
@@ -51,6 +58,9 @@ LOOKS_PER_S: Final = 20
 """How often the database is asked for names that nobody knows here. Who makes names up would else
 ask it as often as he likes; what is new is known to every node in a second without being asked."""
 LOOKS_AT_ONCE: Final = 100
+SENT_AGAIN_MAX: Final = MIB // 16
+"""Bytes of a body that a node which follows reads before it sends it on, so that it can send it to
+another node where the first one leads no more."""
 
 
 class Relay:
@@ -63,8 +73,12 @@ class Relay:
         limits: Limits,
         peers: Peers | None = None,
         monotonic_s: Callable[[], float] = monotonic,
+        node_id: str = "",
     ) -> None:
         """Without `peers` the node can reach no other: clients are told which one to ask."""
+        self.follows = False
+        """Whether this node leads no shard, so that others answer for it."""
+        self._node_id = node_id
         self._metadata = metadata
         self._policy_version = policy_version
         self.limits = limits
@@ -77,8 +91,13 @@ class Relay:
         self._own: AsgiApp | None = None
 
     def serve_own(self, app: AsgiApp) -> None:
-        """What answers for the shard of this node, when it is asked for a part of its own."""
-        self._own = app
+        """What answers for the shard of this node, when it is asked for a part of its own: the node
+        leads it from now on."""
+        self._own, self.follows = app, False
+
+    def follow(self) -> None:
+        """The node does not lead its shard from now on."""
+        self._own, self.follows = None, True
 
     def shards_from_here(self) -> list[str]:
         """All shards, that of this node first."""
@@ -87,8 +106,14 @@ class Relay:
 
     def spans(self, exchange: RequestContext) -> bool:
         """Whether a request that is of several shards is to be done in all of them."""
-        is_alone = RELAYED in exchange.scope or exchange.forward == b"no" or self._own is None
+        is_last = is_at_its_end(exchange.scope)
+        is_alone = is_last or exchange.forward == b"no" or self._own is None
         return self.places.are_several and not is_alone
+
+    @property
+    def has_others(self) -> bool:
+        """Whether a request may be for another node."""
+        return self.follows or self.places.are_several
 
     def is_up(self, shard: str) -> bool:
         """Whether the node that leads a shard answers, as far as is known."""
@@ -107,7 +132,7 @@ class Relay:
     async def refresh(self) -> None:
         """See what other nodes have changed, as far as the database answers. Many that ask at once
         ask it once, and it is asked `LOOKS_PER_S` times at most."""
-        if not self.places.are_several:
+        if not self.has_others:
             return
         if self._learning is None or self._learning.done():
             if self._looks.take(1, self._monotonic_s()):
@@ -187,6 +212,39 @@ class Relay:
         finally:
             self._release(url, connection)
 
+    async def carry_whole(self, exchange: RequestContext, *, sends: bool) -> None:
+        """Have the request answered by a node that leads, as if that one had been asked: by the
+        leader of the own shard, or by another one where that is not reached. For a node that
+        follows. Raises `NotLeader` where the client wants no relay, `ShardUnavailable` when nobody
+        leads, `RelayInterrupted` and `ClientGone`."""
+        body = await self._small_body_of(exchange)
+        found: ShardUnavailable | None = None
+        for is_again in (False, True):
+            if is_again:
+                with suppress(CurlewError):
+                    await self._metadata.refresh()
+            for shard in self.shards_from_here():
+                try:
+                    connection, url = await self._reach(exchange, shard)
+                except ShardUnavailable as error:
+                    found = found or error
+                    continue
+                try:
+                    if not await self._exchange(exchange, connection, body, shard, sends=sends):
+                        return
+                finally:
+                    self._release(url, connection)
+        raise found or _moved(self._metadata.shard)
+
+    async def _small_body_of(self, exchange: RequestContext) -> bytes | None:
+        """The body, to be sent again if need be; None: it is large, or nobody knows how large."""
+        length = exchange.headers.get(b"content-length")
+        if length is None and b"transfer-encoding" not in exchange.headers:
+            return b""
+        if WHOLE_BODY not in exchange.scope and (length is None or int(length) > SENT_AGAIN_MAX):
+            return None
+        return await exchange.read_body(max(self.limits.batch_bytes_max, MIB), batch_too_large)
+
     def _release(self, url: str, connection: PeerConnection) -> None:
         assert self._peers is not None
         self._peers.release(url, connection)
@@ -195,6 +253,12 @@ class Relay:
         """A connection to the leader of a shard. Raises `ShardUnavailable`; `NotLeader` where a
         client wants no relay, and where this is one already."""
         view = self._metadata.snapshot.shards.get(shard)
+        if view is not None and self.follows and view.leader == self._node_id:
+            raise ShardUnavailable(
+                f"this node leads shard {shard!r} no more, or not yet, and nobody else does",
+                hint="send again in a moment: a node is about to lead it",
+                fields={"shard": shard},
+            )
         if view is None:
             raise ShardUnavailable(
                 f"it is in shard {shard!r}, which the cluster does not have"
@@ -204,7 +268,8 @@ class Relay:
                 " `curlew release-store --shard NAME`",
                 fields={"shard": shard},
             )
-        no_relay = exchange.forward == b"no" or RELAYED in exchange.scope or self._peers is None
+        is_last = is_at_its_end(exchange.scope) or (self.follows and RELAYED in exchange.scope)
+        no_relay = exchange.forward == b"no" or is_last or self._peers is None
         if no_relay or not view.cluster_url or self._peers is None:
             raise NotLeader(
                 "what the request is aimed at", shard, view.advertise_url or None, view.epoch
@@ -296,7 +361,7 @@ class Relay:
 
     def _envelope_of(self, exchange: RequestContext) -> Envelope:
         versions = self._metadata.snapshot.version, self._policy_version()
-        return of_caller(exchange.caller, versions, exchange.scope)
+        return of_caller(exchange.caller, versions, exchange.scope)._replace(is_whole=self.follows)
 
     def _envelope_of_call(self, exchange: RequestContext, request: CallRequest) -> Envelope:
         envelope = self._envelope_of(exchange)._replace(asks=request.asks)

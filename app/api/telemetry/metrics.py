@@ -14,7 +14,7 @@ from app.api.telemetry.metric_family import Family, one
 from app.api.telemetry.request_metrics import LATENCY_BUCKETS_S, RequestMetrics
 from app.api.telemetry.traffic_metrics import node_labels, traffic_families
 from app.broker import Broker
-from app.broker.health import TROUBLES
+from app.broker.health import TROUBLES, Condition
 from app.broker.insight.lag import PairLag
 from app.broker.ports import Metadata
 from app.broker.streams.stream import StreamEnd
@@ -40,6 +40,14 @@ class ConnectionCounts(Protocol):
     def pressure(self) -> MemoryBudget: ...
 
 
+class Conditions(Protocol):
+    """What a node says of itself."""
+
+    def obstacles(self) -> Sequence[Condition]: ...
+
+    def troubles(self) -> Sequence[Condition]: ...
+
+
 class Sources(NamedTuple):
     """Where the figures come from."""
 
@@ -60,22 +68,38 @@ def render_metrics(sources: Sources) -> str:
     return "".join(metric_parts(sources))
 
 
+def following_metrics(
+    health: Conditions,
+    traffic: RequestMetrics,
+    connections: ConnectionCounts | None,
+    denials_unnamed: int,
+) -> str:
+    """Of a node that leads nothing: what is the process's."""
+    families = [*_traffic(traffic), *_readiness(health), *_denials(traffic, denials_unnamed)]
+    if connections is not None:
+        families += _connections(connections)
+    return "".join(map(_text, families))
+
+
 def metric_parts(sources: Sources) -> Iterator[str]:
     """The exposition, a metric at a time."""
-    for family in _families(sources):
-        lines = [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}"]
-        lines += [f"{family.name}{labels} {value:.15g}" for labels, value in family.samples]
-        yield "\n".join(lines) + "\n"
+    yield from map(_text, _families(sources))
     node = node_labels(sources.broker)
     for more in (_latency(sources.traffic, node), _loop_lag(sources.broker.loop_lag)):
         yield "\n".join(more) + "\n"
+
+
+def _text(family: Family) -> str:
+    lines = [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}"]
+    lines += [f"{family.name}{labels} {value:.15g}" for labels, value in family.samples]
+    return "\n".join(lines) + "\n"
 
 
 def _families(sources: Sources) -> Iterator[Family]:
     yield from _traffic(sources.traffic)
     yield from traffic_families(sources.broker, sources.metadata, sources.lags)
     yield from _state(sources)
-    yield from _denials(sources)
+    yield from _denials(sources.traffic, sources.denials_unnamed)
     if sources.connections is not None:
         yield from _connections(sources.connections)
 
@@ -107,32 +131,36 @@ def _traffic(traffic: RequestMetrics) -> Iterator[Family]:
     )
 
 
-def _denials(sources: Sources) -> Iterator[Family]:
+def _denials(traffic: RequestMetrics, unnamed: int) -> Iterator[Family]:
     yield Family(
         "curlew_denials_total",
         "counter",
         "Requests that were refused, by code: without a key that counts, or without the right.",
-        [(f'{{code="{code}"}}', count) for code, count in sorted(sources.traffic.denials.items())],
+        [(f'{{code="{code}"}}', count) for code, count in sorted(traffic.denials.items())],
     )
     yield one(
         "curlew_denials_unnamed_total",
         "counter",
         "Of those, how many the audit only counts: there were too many to say whose they were.",
-        sources.denials_unnamed,
+        unnamed,
     )
 
 
-def _state(sources: Sources) -> Iterator[Family]:
-    broker = sources.broker
-    store = broker.store.status()
-    yield one("curlew_ready", "gauge", "1: takes requests.", not broker.health.obstacles())
-    troubles = {trouble.code for trouble in broker.health.troubles()}
+def _readiness(health: Conditions) -> Iterator[Family]:
+    yield one("curlew_ready", "gauge", "1: takes requests.", not health.obstacles())
+    troubles = {trouble.code for trouble in health.troubles()}
     yield Family(
         "curlew_degraded",
         "gauge",
         "1: this is the matter, although requests are served.",
         [(f'{{code="{code.value}"}}', code in troubles) for code in TROUBLES],
     )
+
+
+def _state(sources: Sources) -> Iterator[Family]:
+    broker = sources.broker
+    store = broker.store.status()
+    yield from _readiness(broker.health)
     if broker.health.node.policy_age is not None:
         yield one(
             "curlew_policy_age_seconds",

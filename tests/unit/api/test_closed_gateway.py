@@ -48,7 +48,7 @@ async def page(_: Scope, __: Receive, send: Send) -> None:
 
 def gateway(*, is_closed: bool = True) -> Gateway:
     return build_api(
-        cast("Broker", None),
+        cast("Broker", object()),
         cast("Metadata", None),
         Limits(),
         local_only=True,

@@ -25,7 +25,7 @@ from app.api.http.errors import error_codes
 from app.api.operations.answers import ETAG_HEADER, NOT_KEPT
 from app.api.operations.operation import Action, Answer, Body
 from app.api.ports import Configuration
-from app.api.telemetry.metrics import CONTENT_TYPE, Sources, metric_parts
+from app.api.telemetry.metrics import CONTENT_TYPE, Sources, following_metrics, metric_parts
 from app.domain.limits import FIXED_LIMITS, METRIC_LABELS_MAX
 
 router = OperationRouter("service")
@@ -53,7 +53,7 @@ async def get_readiness(
     services: WithServices, access: WithAccess, response: Response
 ) -> Readiness:
     """Ready, or 503. The reasons, and what works in part only, are for who may GET the cluster."""
-    health = services.broker.health
+    health = services.health
     reasons = [ConditionDocument(**each._asdict()) for each in health.obstacles()]
     if reasons:
         response.status_code = 503
@@ -71,11 +71,17 @@ async def get_readiness(
     "GET /metrics",
     "Figures for Prometheus",
     needs={"cluster": Action.GET},
+    of_node=True,
 )
 async def get_metrics(services: WithServices) -> PlainTextResponse:
     """The Prometheus text format; names and labels are RocketMQ 5's where it has one. By topic and
     group the 500 with most in them; the rest together, under the name `_other`."""
-    broker, metadata = services.broker, services.metadata
+    broker, metadata = services.led, services.metadata
+    if broker is None:
+        text = following_metrics(
+            services.health, services.traffic, services.connections, metadata.audit.unnamed_count
+        )
+        return PlainTextResponse(text, media_type=CONTENT_TYPE)
     dead_letters = await broker.dead_letters.count_all(list(metadata.snapshot.groups))
     lags = await broker.lag.pair_lags(METRIC_LABELS_MAX)
     connections = services.connections
@@ -92,6 +98,7 @@ async def get_metrics(services: WithServices) -> PlainTextResponse:
     "GET /v1/config",
     "Every setting of this node",
     needs={"cluster": Action.ADMIN},
+    of_node=True,
     answers={200: Answer(headers=ETAG_HEADER)},
 )
 async def get_config(services: WithServices, response: Response) -> ConfigDocument:
@@ -106,6 +113,7 @@ async def get_config(services: WithServices, response: Response) -> ConfigDocume
     "PATCH /v1/config",
     "Change settings while nodes run",
     needs={"cluster": Action.ADMIN},
+    of_node=True,
     body=Body(
         {MERGE_PATCH: ConfigPatch, JSON: ConfigPatch},
         required=True,
@@ -142,6 +150,7 @@ def _configuration_of(services: Services) -> Configuration:
     "GET /v1/limits",
     "Every bound of this service",
     needs={"service": Action.GET},
+    of_node=True,
 )
 async def get_limits(services: WithServices) -> dict[str, int]:
     """Sizes in bytes, durations in milliseconds or seconds as named."""
@@ -152,6 +161,7 @@ async def get_limits(services: WithServices) -> dict[str, int]:
     "GET /v1/error-codes",
     "Every code that a problem document may carry",
     needs={"service": Action.GET},
+    of_node=True,
 )
 async def list_error_codes() -> ErrorCodeList:
     """Codes are stable; statuses and titles may be made more precise."""
@@ -162,6 +172,7 @@ async def list_error_codes() -> ErrorCodeList:
     "GET /v1/nodes",
     "The nodes of the cluster",
     needs={"cluster": Action.GET},
+    of_node=True,
 )
 async def list_nodes(services: WithServices) -> NodeList:
     """All nodes that ever registered, with their last sign of life."""

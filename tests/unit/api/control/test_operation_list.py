@@ -30,7 +30,7 @@ async def nothing(*_: object) -> None:
 @pytest.fixture
 def gateway() -> Gateway:
     return build_api(
-        cast("Broker", None), cast("Metadata", None), Limits(), local_only=True, web=nothing
+        cast("Broker", object()), cast("Metadata", None), Limits(), local_only=True, web=nothing
     )
 
 

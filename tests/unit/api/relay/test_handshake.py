@@ -59,6 +59,7 @@ def test_who_refuses_is_quoted() -> None:
         Envelope(7, 3, ("127.0.0.1", 5), None, None, None),
         Envelope(7, 3, None, "oidc:https://id.example#ann bé", ("admin", "a,b"), 99),
         Envelope(0, 0, ("::1", 5), "ann", (), None, "news 20 7.1.0.9"),
+        Envelope(7, 3, None, None, None, None, is_whole=True),
     ],
 )
 def test_an_envelope_comes_as_it_was_sent(envelope: Envelope) -> None:

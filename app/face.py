@@ -1,0 +1,147 @@
+"""What answers HTTP for a node: the application of the term in which it leads its shard, or the one
+that asks those who lead. The server has one handler, and a turn swaps what is behind it.
+
+Behind a term nobody uses its broker any more: what waits is answered, and what goes on all the same
+is cut off. Event loop only.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Final
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.api import Credentials, build_api
+from app.api.gateway import Gateway
+from app.api.quotas.quotas import Quotas, QuotaSettings
+from app.api.relay.relay import Relay
+from app.api.server import Connections
+from app.api.telemetry.request_metrics import RequestMetrics
+from app.config import Config
+from app.node import Node
+from app.node_parts.served_term import ServedTerm
+from app.runtime.direct import in_task
+from app.web import LiveStreams, build_web
+
+_LOG: Final = logging.getLogger(__name__)
+
+END_SECONDS: Final = 1.0
+"""How long requests that are at work in a term that is over may take to end by themselves."""
+
+
+class Face:
+    """The ASGI application of a node."""
+
+    def __init__(
+        self,
+        node: Node,
+        connections: Connections | None = None,
+        live: LiveStreams | None = None,
+        relay: Relay | None = None,
+    ) -> None:
+        """`connections` are those of the server, for its metrics, `live` are pages that stay open,
+        which it ends, and `relay` carries requests to other nodes."""
+        self._node = node
+        self._connections = connections
+        self._relay = relay
+        self._web = build_web(self, node.clock, live)
+        self._traffic = RequestMetrics()
+        self._quotas = quotas_of(node)
+        self._credentials = Credentials(
+            node.metadata.principals,
+            node.clock,
+            node.tokens,
+            dict(node.config.tls_client_principals),
+        )
+        self._gateway: Gateway
+        self._counted: _Counted | None = None
+        self._app: ASGIApp
+        node.turns_to(self)
+        node.running.listen(self._follow_settings)
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        return self._app(scope, receive, send)
+
+    def serve(self, term: ServedTerm) -> None:
+        """The node leads its shard."""
+        self._gateway = self._build(term)
+        self._app = self._gateway
+        if not self._node.is_lone:
+            self._app = self._counted = _Counted(self._gateway)
+        if self._relay is not None:
+            self._relay.serve_own(self._gateway)
+
+    def follow(self) -> None:
+        """The node leads its shard no more, or not yet: new requests go to those who lead."""
+        if self._relay is not None:
+            self._relay.follow()
+        self._gateway = self._build(None)
+        self._app = self._gateway
+
+    async def end_term(self) -> None:
+        """Return when no request uses the broker of the term that is over; it has stopped, and
+        whoever waited is answered."""
+        counted, self._counted = self._counted, None
+        if counted is not None:
+            await counted.end()
+
+    def _follow_settings(self, config: Config) -> None:
+        self._gateway.logs_access = config.access_log
+
+    def _build(self, term: ServedTerm | None) -> Gateway:
+        node, connections = self._node, self._connections
+        return build_api(
+            None if term is None else term.broker,
+            node.metadata,
+            node.limits,
+            local_only=not node.config.insecure_anonymous,
+            web=self._web,
+            connections=connections,
+            access_log=node.running.config.access_log,
+            trusted_proxies=node.config.trusted_proxies,
+            configuration=node.running,
+            credentials=self._credentials,
+            audit=node.metadata.audit,
+            quotas=self._quotas,
+            tracer=None if node.spans is None else node.spans.tracer,
+            failures=None if connections is None else connections.failures,
+            relay=self._relay,
+            traffic=self._traffic,
+            following=node.following if term is None else None,
+        )
+
+
+def quotas_of(node: Node) -> Quotas | None:
+    """The quotas that are set; None when none is, so that no request pays for them."""
+    names = QuotaSettings.__dataclass_fields__
+    settings = QuotaSettings(**{name: getattr(node.config, f"quota_{name}") for name in names})
+    return None if settings == QuotaSettings() else Quotas(settings, node.clock.monotonic_s)
+
+
+class _Counted:
+    """An application that ends before its node does: it knows the requests that it has at work."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await in_task()
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._tasks.discard(task)
+
+    async def end(self) -> None:
+        """Wait for them, and cut off those that take too long."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=END_SECONDS)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            _LOG.warning("%d requests are cut off: the term is over", len(self._tasks))
+            await asyncio.wait(self._tasks)

@@ -23,6 +23,7 @@ from app.cluster.replication.events import (
     Action,
     Alarm,
     AppendTermStart,
+    CannotLead,
     ChangeRow,
     CutLog,
     Disconnected,
@@ -89,6 +90,8 @@ class ReplicaParts:
     now_ms: Callable[[], int]
     """Never goes back."""
     new_grant: Callable[[], int]
+    could_not_lead_ms: int | None = None
+    """When a driver before this one could not, for the last time."""
 
 
 class ReplicaDriver:
@@ -107,6 +110,7 @@ class ReplicaDriver:
         self._is_owner_leading = False
         """From the election until `step_down` was called, whatever came of the actions between."""
         self._paused_until_ms = 0
+        self._could_not_lead_ms = parts.could_not_lead_ms
         self._replica: Replica | None = self._new_replica()
         self._outgoing = Outgoing(parts.peers, parts.reader, self._history)
 
@@ -114,6 +118,13 @@ class ReplicaDriver:
     def replica(self) -> Replica | None:
         """The machine; None while it is paused, and when it has failed."""
         return self._replica
+
+    @property
+    def could_not_lead_ms(self) -> int | None:
+        """When leading lacked something for the last time: who is named then lets others try."""
+        if self._replica is None:
+            return self._could_not_lead_ms
+        return self._replica.state.could_not_lead_ms
 
     def received(self, node: str, message: Message, data: bytes | memoryview = b"") -> None:
         """A message of another replica, with the bytes of its blocks beside it."""
@@ -309,6 +320,8 @@ class ReplicaDriver:
         self._leave_all(reason)
 
     def _leave_all(self, reason: str) -> None:
+        self._resign(reason)
+        self._could_not_lead_ms = self.could_not_lead_ms
         self._replica = None
         self._events.clear()
         self._outgoing.forget_all()
@@ -316,6 +329,15 @@ class ReplicaDriver:
             self._end_owner(reason)
         for node in self._parts.peer_nodes:
             self._parts.peers.close(node)
+
+    def _resign(self, reason: str) -> None:
+        """The row goes to another replica at once: that needs nothing of what is lacking here, and
+        nothing else that the machine says is done any more."""
+        replica = self._replica
+        if replica is not None and replica.leader is not None:
+            for action in replica.handle(CannotLead(reason), self._parts.now_ms()):
+                if isinstance(action, ChangeRow):
+                    self._parts.database.change_row(action.change)
 
     def _resume(self) -> None:
         if self.failed is not None or self._parts.now_ms() < self._paused_until_ms:
@@ -348,6 +370,7 @@ class ReplicaDriver:
             end=LogEnd(log.written, log.flushed),
             high_watermark=min(self.high_watermark, log.written),
             now_ms=parts.now_ms(),
+            could_not_lead_ms=self._could_not_lead_ms,
             is_broken=log.failed is not None,
         )
         return Replica(state)

@@ -76,6 +76,8 @@ class ReplicaRunner(Replicating):
         self._failed: str | None = None
         self._status = NOTHING
         self._open_again_ms = 0
+        self._could_not_lead_ms: int | None = None
+        """As the driver before this one says."""
         self._too_few: str | None = None
         self._is_stopping = self._is_killed = False
         self._started: asyncio.Future[None] = self._loop.create_future()
@@ -239,10 +241,8 @@ class ReplicaRunner(Replicating):
         if self._failed is not None or now_ms < self._open_again_ms:
             return
         if driver is not None:
-            if driver.replica is not None and driver.replica.leader is not None:
-                return  # its store could not be opened; it is about to hand over
             is_paused = driver.replica is None
-            self._driver = None
+            self._driver, self._could_not_lead_ms = None, driver.could_not_lead_ms
             for node in self._parts.peer_nodes:
                 self._parts.connections.close(node)
             if is_paused:
@@ -276,6 +276,7 @@ class ReplicaRunner(Replicating):
                 owner,
                 parts.now_ms,
                 parts.new_grant,
+                self._could_not_lead_ms,
             )
         )
 

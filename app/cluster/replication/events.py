@@ -84,6 +84,14 @@ class SyncFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class CannotLead:
+    """Something that leading needs is not there: a broker that begins, room, a descriptor. Without
+    meaning where this replica does not lead."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class TransferAsked:
     """R10: an operator, or a stop of the node: another replica is to lead."""
 
@@ -98,6 +106,7 @@ Event: TypeAlias = (
     | Appended
     | LogEnds
     | SyncFailed
+    | CannotLead
     | TransferAsked
 )
 

@@ -36,7 +36,7 @@ from app.cluster.replication.shard_row import (
     TellRegressed,
     WriteBack,
 )
-from app.cluster.replication.terms import Member, Term, common_end, cut_history
+from app.cluster.replication.terms import Member, Term, common_end, cut_history, next_member
 
 
 class Phase(Enum):
@@ -423,16 +423,26 @@ class Leader:
             self._state.actions.append(TakeNoMore())
             self._hand_over_if_possible()
 
+    def resign(self, reason: str) -> None:
+        """R8: what leading needs is not there. Name another member, if there is one, and end at
+        once, whatever becomes of that: every member has all that is confirmed. One that answers is
+        named before one that may be gone."""
+        state, others = self._state, self._in_sync.in_sync - {self._state.me}
+        connected = {view.member for view in self._followers.connected()}
+        named = others & connected or others & self._promised or others
+        to = next_member(named, state.me)
+        if to is not None and self._hand_over is None:
+            state.actions.append(ChangeRow(HandOver(self.term, to.node)))
+        self.over = reason
+
     def _hand_over_if_possible(self) -> None:
         state, end = self._state, self._confirmation.end
-        if self._hand_over is not None or (
-            self._confirmation.high_watermark < end and not state.is_broken
-        ):
+        if self._hand_over is not None or self._confirmation.high_watermark < end:
             return
         have_all = [
             member
             for member in sorted(self._in_sync.in_sync - {state.me})
-            if state.is_broken or self._followers.ends_of(member).written >= end
+            if self._followers.ends_of(member).written >= end
         ]
         if have_all:
             best = max(have_all, key=self._followers.ends_of)

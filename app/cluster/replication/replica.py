@@ -4,13 +4,15 @@
 safe for several threads.
 """
 
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from app.cluster.replication.candidate import Candidate, Outcome
 from app.cluster.replication.confirmation import LogEnd
 from app.cluster.replication.events import (
     Action,
     Appended,
+    CannotLead,
+    ChangeRow,
     DatabaseAway,
     Disconnected,
     Event,
@@ -40,6 +42,10 @@ from app.cluster.replication.messages import (
     Welcome,
 )
 from app.cluster.replication.replica_state import METADATA_REGRESSED, ReplicaState
+from app.cluster.replication.shard_row import HandOver
+from app.cluster.replication.terms import next_member
+
+LocalEvent: TypeAlias = Appended | LogEnds | Disconnected | SyncFailed | CannotLead | TransferAsked
 
 
 class Replica:
@@ -83,7 +89,7 @@ class Replica:
 
     # --- events
 
-    def _local(self, event: Appended | LogEnds | Disconnected | SyncFailed | TransferAsked) -> None:
+    def _local(self, event: LocalEvent) -> None:
         role, state = self._role, self.state
         if isinstance(event, LogEnds):
             state.end = LogEnd(event.written, event.flushed)
@@ -99,16 +105,17 @@ class Replica:
             elif isinstance(event, Disconnected):
                 role.disconnected(event.node)
 
-    def _local_of_leader(
-        self, role: Leader, event: Appended | LogEnds | Disconnected | SyncFailed | TransferAsked
-    ) -> None:
+    def _local_of_leader(self, role: Leader, event: LocalEvent) -> None:
         if isinstance(event, Appended):
             role.appended(event)
         elif isinstance(event, LogEnds):
             role.log_ends()
         elif isinstance(event, Disconnected):
             role.disconnected(event.node)
-        elif isinstance(event, SyncFailed | TransferAsked):
+        elif isinstance(event, SyncFailed | CannotLead):
+            self.state.could_not_lead_ms = self.state.now_ms
+            role.resign(event.reason if isinstance(event, CannotLead) else "a sync failed")
+        elif isinstance(event, TransferAsked):
             role.leave()
         else:
             assert_never(event)
@@ -121,6 +128,7 @@ class Replica:
         if state.now_ms - self._row_asked_ms >= state.timing.row_ms:
             self._row_asked_ms = state.now_ms
             state.actions.append(ReadRow())
+            self._give_row_away()
         if isinstance(role, Candidate):
             self._take_outcome(role, role.tick())
             return
@@ -142,7 +150,7 @@ class Replica:
             if state.is_row_behind():
                 state.alarm(METADATA_REGRESSED, "the database knows of no set of the shard")
             return False
-        if state.now_ms - self._stood_ms < 2 * state.timing.ask_ms:
+        if state.now_ms - self._stood_ms < 2 * state.timing.ask_ms or state.is_resting():
             return False
         if row.is_regressed:
             self._stood_ms = state.now_ms
@@ -157,6 +165,16 @@ class Replica:
             and state.now_ms - state.heard_leader_ms >= lease_ms
             and (state.now_ms - state.database_since_ms >= lease_ms or row.leader is None)
         )
+
+    def _give_row_away(self) -> None:
+        """R8: the row names this node, whose leadership ended as it could not lead, and the
+        database does not know yet."""
+        state, row = self.state, self.state.row
+        if row is None or row.leader is None or row.leader.node != state.me.node:
+            return
+        to = next_member(row.in_sync - {row.leader}, state.me)
+        if to is not None and row.handed_to is None and state.is_resting():
+            state.actions.append(ChangeRow(HandOver(row.term, to.node)))
 
     def _row_answered(self, event: RowSeen | RowChanged) -> None:
         state, role = self.state, self._role

@@ -37,6 +37,8 @@ class Timing:
     pause_ms: int = 400
     """A gap between two ticks that is longer than this was a pause of this node itself."""
     tick_ms: int = 50
+    rest_ms: int = 15_000
+    """Who could not lead leaves the shard to the other members for so long."""
 
 
 @dataclass(slots=True)
@@ -69,6 +71,8 @@ class ReplicaState:
     leader_heard: tuple[str, Term] | None = None
     """The node to which the last promise was given, which may be newer than `row`."""
     row_behind_since_ms: int | None = None
+    could_not_lead_ms: int | None = None
+    """When this process lacked what leading needs for the last time, in whichever opening."""
     is_broken: bool = False
     """A sync failed: nothing is written any more, so it neither follows nor leads."""
     actions: list[Action] = field(default_factory=list)
@@ -106,6 +110,20 @@ class ReplicaState:
     def is_lease_over(self) -> bool:
         """By the database's clock, as of the last look at the row."""
         return self.now_ms - self.lease_seen_ms >= self.lease_left_ms
+
+    def is_resting(self) -> bool:
+        """R8: whether this replica, which could not lead a while ago, lets the other members go
+        first. One that is named rests a lease: who names it may not know. Where it is alone in the
+        set it waits only so that it does not try without a pause."""
+        row, timing = self.row, self.timing
+        if self.could_not_lead_ms is None or row is None:
+            return False
+        rest_ms = timing.rest_ms
+        if not row.in_sync - {self.me}:
+            rest_ms = timing.row_ms
+        elif row.handed_to == self.me.node:
+            rest_ms = timing.lease_ms
+        return self.now_ms - self.could_not_lead_ms < rest_ms
 
     def is_row_behind(self) -> bool:
         """R9: whether the row knows less than this replica has promised."""

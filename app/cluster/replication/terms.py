@@ -6,7 +6,7 @@ the bytes of a log were made. A *promise* is the newest term, and the newest in-
 replica has heard of; it takes nothing of an older term.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -55,6 +55,13 @@ class Promise:
         """R2: whether this is of a set behind `settled_version`, the last that the row knew of when
         `elected` was, and `elected` is not in it: the row had forgotten a change."""
         return self.in_sync_version > settled_version and elected not in self.in_sync
+
+
+def next_member(members: Iterable[Member], me: Member) -> Member | None:
+    """The one behind `me` by name, the first behind the last: so all have their turn."""
+    others = sorted(each for each in members if each != me)
+    behind = [each for each in others if each.node > me.node]
+    return next(iter(behind or others), None)
 
 
 def last_term(history: Sequence[TermStart]) -> Term:

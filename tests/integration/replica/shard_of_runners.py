@@ -155,6 +155,21 @@ class Node:
         self.ends.append(reason)
         self.store = None
 
+    def has_seen_the_row(self) -> bool:
+        driver = self.runner._driver
+        replica = None if driver is None else driver.replica
+        return replica is not None and replica.state.database_since_ms is not None
+
+    @property
+    def connected(self) -> set[str]:
+        return {name for name, peer in self.links._peers.items() if peer.link is not None}
+
+    async def has_taken_all_in(self) -> None:
+        """Wait for the replica's thread to have done all that was given to it before."""
+        done = asyncio.Event()
+        self.runner._queue.put(lambda: self._shard.loop.call_soon_threadsafe(done.set))
+        await done.wait()
+
     @property
     def member(self) -> Member:
         kept = ReplicaFiles(self.files).incarnation()
@@ -186,7 +201,14 @@ class Shard:
         """Of all nodes and the database."""
         return monotonic_ms() + self._passed_ms
 
-    def let_a_lease_pass(self) -> None:
+    async def let_a_lease_pass(self) -> None:
+        """Behind all that has come from nodes which are gone: who has it in its queue yet would
+        have heard them now. And behind a first answer of the database, which counts for no less
+        than a lease, too."""
+        for node in self.nodes.values():
+            await until(node.has_seen_the_row)
+            await until(lambda node=node: not node.connected - set(self.nodes))  # type: ignore[misc]
+            await node.has_taken_all_in()
         self._passed_ms += TIMING.lease_ms
 
     async def kill(self, name: str) -> None:

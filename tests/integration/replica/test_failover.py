@@ -89,7 +89,7 @@ async def test_what_is_confirmed_outlives_its_leader(tmp_path: Path) -> None:
         assert bodies(first.store) == sent
         assert first.store.bounds(TERMS_TOPIC, 0) == (1, 1)
         await shard.kill("a")
-        shard.let_a_lease_pass()
+        await shard.let_a_lease_pass()
         second = await shard.served()
         assert second.store is not None
         assert bodies(second.store) == sent
@@ -140,7 +140,7 @@ async def test_a_leaders_unconfirmed_tail_is_cut_with_all_that_was_made_of_it(
         assert not [each for each in told if each is None]
         for name in ("b", "c"):
             await shard.start(name)
-        shard.let_a_lease_pass()
+        await shard.let_a_lease_pass()
         second = await shard.served()
         assert second.store is not None
         assert bodies(second.store) == [b"kept"]
@@ -235,6 +235,43 @@ async def test_a_broker_that_cannot_begin_lets_another_lead(tmp_path: Path) -> N
         third = await shard.served(first)
         await append(third, [b"one"])
         assert any(each.code == "REPLICA_PAUSED" for each in second.runner.status().alarms)
+
+
+async def test_a_broker_that_never_begins_keeps_nobody_out(tmp_path: Path) -> None:
+    async with shard_of(tmp_path) as shard:
+        first = await shard.served()
+        second = shard.nodes["b"]
+        second.failures = 1 << 60
+        await until(shard.are_equal)
+        shard.row = replace(shard.row, handed_to="b", lease_until_ms=shard.now_ms() + 60_000)
+        third = await shard.served(first)  # and no lease has passed
+        assert third.name == "c"
+        await append(third, [b"one"])
+        await until(shard.are_equal)
+        assert len(second.terms) == 1
+        driver = second.runner._driver
+        assert driver is not None
+        assert driver.could_not_lead_ms is not None, "a driver of before had tried"
+
+
+async def test_a_full_disk_at_an_election_keeps_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shard_of(tmp_path) as shard:
+        first = await shard.served()
+        await until(shard.are_equal)
+        second = shard.nodes["b"]
+
+        def lack(following: object, *_: object) -> None:
+            raise OSError(errno.ENOSPC, "the disk is full")
+
+        monkeypatch.setattr(second.runner._owner, "append_term_start", lack)
+        shard.row = replace(shard.row, handed_to="b", lease_until_ms=shard.now_ms() + 60_000)
+        third = await shard.served(first)
+        assert third.name == "c"
+        await append(third, [b"one"])
+        await until(shard.are_equal)
+        assert not second.terms
 
 
 async def test_a_directory_of_another_shard_does_not_start(tmp_path: Path) -> None:

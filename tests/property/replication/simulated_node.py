@@ -1,4 +1,4 @@
-"""One process of a simulated shard with its disk: it carries out what the machine says."""
+"""One node of a simulated shard: the machine of a replica, with its disk and what it writes."""
 
 from collections import deque
 from collections.abc import Callable
@@ -10,6 +10,7 @@ from app.cluster.replication.events import (
     Alarm,
     Appended,
     AppendTermStart,
+    CannotLead,
     ChangeRow,
     CutLog,
     DatabaseAway,
@@ -47,10 +48,19 @@ from tests.property.replication.simulated_parts import (
 if TYPE_CHECKING:
     from tests.property.replication.simulated_shard import SimulatedShard
 
-TIMING = Timing(lease_ms=2_000, replica_timeout_ms=1_200, fence_ms=400, ask_ms=120, row_ms=400)
+TIMING = Timing(
+    lease_ms=2_000,
+    replica_timeout_ms=1_200,
+    fence_ms=400,
+    ask_ms=120,
+    row_ms=400,
+    rest_ms=6_000,
+)
 BEAT_MS = 1_000
 BLOCK_BYTES = 100
 TERM_START_BYTES = 10
+PAUSE_MS = 500
+"""Of a process that lacked something."""
 
 
 class Node:
@@ -65,6 +75,11 @@ class Node:
         self.life = 0
         """Rises with each start and end: what was asked for in another life does not happen."""
         self.paused_until_ms = 0
+        self.lacks_until_ms = 0
+        """It cannot carry out an action of the kind `lacking` before: its disk is full, or its
+        broker does not begin."""
+        self.lacking: type[Action] = Serve
+        self._could_not_lead_ms: int | None = None
         self._writes: deque[SimBlock] = deque()
         self._is_writing = False
         self._incoming: dict[tuple[int, int], list[SimBlock]] = {}
@@ -106,6 +121,7 @@ class Node:
             end=LogEnd(disk.written, disk.flushed),
             high_watermark=disk.high_watermark,
             now_ms=schedule.now_ms,
+            could_not_lead_ms=self._could_not_lead_ms,
         )
         self.replica = Replica(state)
         self._shown = disk.high_watermark
@@ -125,8 +141,11 @@ class Node:
         else:
             self._later(BEAT_MS, self._beat)
 
-    def stop(self) -> None:
+    def stop(self, *, is_process: bool = True) -> None:
+        """`is_process`: what it has in memory is gone."""
         self.life += 1
+        if is_process:
+            self._could_not_lead_ms = None
         self.replica = None
         for other in self._shard.nodes:
             if other != self.name:
@@ -176,10 +195,27 @@ class Node:
         for action in self.replica.handle(event, self._shard.schedule.now_ms):
             if self.life != life:
                 return  # it was killed between two actions
+            if self._lacks(action):
+                return
             self._carry_out(action)
             if self._random.random() < self._shard.kills_between_actions:
                 loses_power = self._random.random() < 0.3 and not self._shard.forgets
                 self._shard.kill(self, loses_power=loses_power)
+
+    def _lacks(self, action: Action) -> bool:
+        """As the driver does: give the row away, pause, and go on as after a kill."""
+        replica, shard = self.replica, self._shard
+        if shard.schedule.now_ms >= self.lacks_until_ms or not isinstance(action, self.lacking):
+            return False
+        assert replica is not None
+        if replica.leader is not None:
+            for action in replica.handle(CannotLead("no room"), shard.schedule.now_ms):
+                if isinstance(action, ChangeRow):
+                    self._ask(action.change)
+        self._could_not_lead_ms = replica.state.could_not_lead_ms
+        self.stop(is_process=False)
+        shard.schedule.after(PAUSE_MS, lambda: shard.start(self))
+        return True
 
     def _carry_out(self, action: Action) -> None:  # noqa: C901 - one line for each action
         shard, disk = self._shard, self.disk

@@ -10,6 +10,9 @@ from functools import partial
 from random import Random
 
 from app.cluster.replication.events import (
+    AppendTermStart,
+    KeepPromise,
+    Serve,
     Tick,
     TransferAsked,
 )
@@ -60,6 +63,8 @@ class SimulatedShard:
         for name in "ABCDE"[:replicas]:
             self.nodes[name] = Node(name, self)
         self.joins_ms = joins_ms
+        self.never_leads: set[str] = set()
+        """Nodes whose lack does not end."""
         row = ShardRow(min_in_sync=min_in_sync, target_replicas=replicas)
         self.database = SimDatabase(self.schedule, self.random, row)
         self.database.on_change = self._row_changed
@@ -206,6 +211,14 @@ class SimulatedShard:
 
         self.schedule.after(self.random.randint(300, 3_000), returns)
 
+    def cannot_lead(self, node: Node, other: str) -> None:
+        """A full disk, or a broker that does not begin."""
+        del other
+        if node.name in self.never_leads:
+            return
+        node.lacks_until_ms = self.schedule.now_ms + self.random.randint(200, 9_000)
+        node.lacking = self.random.choice([AppendTermStart, KeepPromise, Serve])
+
     def restore_database(self, node: Node, other: str) -> None:
         """As an operator does, from a copy of any earlier day."""
         del node, other
@@ -221,6 +234,8 @@ class SimulatedShard:
         self.database.lost_answers = self.kills_between_actions = 0.0
         self.sync_ms = 8
         for node in self.nodes.values():
+            if node.name not in self.never_leads:
+                node.lacks_until_ms = 0
             self.start(node)
 
     # --- runs
@@ -319,6 +334,7 @@ _ALWAYS: tuple[Day, ...] = (
     SimulatedShard.take_database_away,
     SimulatedShard.lose_answers,
     SimulatedShard.transfer,
+    SimulatedShard.cannot_lead,
     SimulatedShard.slow_disks,
 )
 DAYS: tuple[Day, ...] = (*_ALWAYS, SimulatedShard.cut_power, SimulatedShard.empty_disk)

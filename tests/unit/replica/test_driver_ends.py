@@ -1,6 +1,7 @@
 """What must hold when a leadership ends half way, and when its writer's last word comes late."""
 
 import errno
+from dataclasses import replace
 
 from app.cluster.replication.events import LogEnds, Tick
 from app.cluster.replication.messages import AskPromise
@@ -42,3 +43,50 @@ def test_ends_that_come_late_claim_nothing() -> None:
     shard.until(shard.are_equal)
     shard.check_equal_logs()
     assert "REPLICA_PAUSED" not in late.alarms
+
+
+def test_who_lacks_what_leading_needs_hands_over_at_once() -> None:
+    shard = serving()
+    load(shard, 2)
+    shard.until(shard.are_equal)
+    former, began_ms = shard.leader, shard.now_ms
+    former.driver.lacks("its broker does not begin")
+    shard.run()
+    assert shard.row.handed_to == "b"
+    assert shard.now_ms == began_ms
+    shard.until(shard.is_served)
+    assert shard.leader.name == "b"
+    assert shard.now_ms - began_ms < shard.row.lease_until_ms - began_ms
+    load(shard, 2)
+    shard.until(shard.are_equal)
+    shard.check_equal_logs()
+
+
+def test_a_full_disk_at_an_election_gives_the_shard_to_the_next_and_is_remembered() -> None:
+    shard = serving()
+    load(shard, 2)
+    shard.until(shard.are_equal)
+    files = simulated(shard, "b")
+    files.fault = fault = Fault("create", 1, errno.ENOSPC, lasting=True)
+    shard.row = replace(shard.row, handed_to="b", lease_until_ms=shard.now_ms)
+    shard.until(lambda: shard.row.leader == shard.nodes["c"].member)
+    assert fault.raised
+    files.fault = None
+    node = shard.nodes["b"]
+    assert node.driver.could_not_lead_ms is not None
+    shard.until(lambda: node.driver.replica is not None)
+    state = node.driver.replica and node.driver.replica.state
+    assert state
+    assert state.could_not_lead_ms == node.driver.could_not_lead_ms
+    shard.until(lambda: shard.is_served() and shard.are_equal())
+    assert shard.leader.name == "c"
+
+
+def test_a_fault_of_a_leader_hands_over_at_once() -> None:
+    shard = serving()
+    load(shard, 2)
+    shard.until(shard.are_equal)
+    simulated(shard, "b").fault = Fault("create", 1, errno.EIO)
+    shard.row = replace(shard.row, handed_to="b", lease_until_ms=shard.now_ms)
+    shard.until(lambda: shard.nodes["b"].driver.failed is not None)
+    assert shard.row.handed_to == "c"

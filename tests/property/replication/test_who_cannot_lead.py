@@ -1,0 +1,184 @@
+"""A replica that can follow and cannot lead keeps nobody out who can: R8.
+
+The last test breaks the rule, and service does not come back.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from app.cluster.replication.events import Action, AppendTermStart, CannotLead, KeepPromise, Serve
+from app.cluster.replication.leader import Leader
+from app.cluster.replication.replica_state import ReplicaState
+from tests.property.replication.judge import Violation
+from tests.property.replication.simulated_node import TIMING
+from tests.property.replication.simulated_shard import Day, SimulatedShard
+from tests.support import length
+
+NEVER = 1 << 60
+SEEDS = length.count(40, 1_000)
+
+
+def running() -> SimulatedShard:
+    """Three replicas in sync, led by A."""
+    shard = SimulatedShard(1, min_in_sync=2)
+    shard.load(20_000)
+    pass_until(shard, lambda: serves(shard, "A") and len(shard.database.row.in_sync) == 3)
+    return shard
+
+
+def pass_until(shard: SimulatedShard, is_met: Callable[[], bool]) -> int:
+    """Let time pass until a condition is met; how long it took, in milliseconds."""
+    began_ms = shard.schedule.now_ms
+    while not is_met():
+        shard.schedule.run_until(shard.schedule.now_ms + 1)
+        assert shard.schedule.now_ms < began_ms + 60_000, shard.history()
+    return shard.schedule.now_ms - began_ms
+
+
+def serves(shard: SimulatedShard, name: str) -> bool:
+    node = shard.nodes[name]
+    return node.replica is not None and node.replica.is_serving
+
+
+def until_elected(shard: SimulatedShard, name: str) -> int:
+    """How long it takes until the row names a node, which serves some time later."""
+    took_ms = pass_until(shard, lambda: shard.database.row.leader == shard.nodes[name].member)
+    pass_until(shard, lambda: serves(shard, name))
+    return took_ms
+
+
+def name_next(shard: SimulatedShard, name: str) -> None:
+    """As an operator does who moves the shard."""
+    row, now_ms = shard.database.row, shard.schedule.now_ms
+    shard.database.row = replace(row, handed_to=name, lease_until_ms=now_ms)
+
+
+@pytest.mark.parametrize("lacking", [AppendTermStart, KeepPromise, Serve])
+def test_the_next_one_has_the_shard_at_once(lacking: type[Action]) -> None:
+    shard = running()
+    node = shard.nodes["B"]
+    node.lacks_until_ms, node.lacking = NEVER, lacking
+    name_next(shard, "B")
+    assert until_elected(shard, "C") < TIMING.lease_ms
+    before = len(shard.judge.served)
+    shard.schedule.run_until(shard.schedule.now_ms + 3 * TIMING.rest_ms)
+    assert len(shard.judge.served) == before, "it stood again"
+    node.lacks_until_ms = 0
+    shard.schedule.run_until(shard.schedule.now_ms + 3_000)
+    shard.expect_service()
+
+
+def test_two_that_cannot_do_not_keep_the_third_out() -> None:
+    shard = running()
+    for name in "AB":
+        shard.nodes[name].lacks_until_ms = NEVER
+    name_next(shard, "B")
+    assert until_elected(shard, "C") < TIMING.lease_ms
+    name_next(shard, "A")  # which rests no more, and still cannot
+    shard.schedule.run_until(shard.schedule.now_ms + TIMING.lease_ms)
+    assert until_elected(shard, "C") < 2 * TIMING.lease_ms
+
+
+def test_it_rests_while_the_one_that_it_has_named_is_frozen() -> None:
+    shard = running()
+    shard.nodes["B"].lacks_until_ms, shard.nodes["B"].lacking = NEVER, AppendTermStart
+    shard.nodes["C"].paused_until_ms = shard.schedule.now_ms + 5_000
+    shard.nodes["A"].stop()
+    name_next(shard, "B")
+    before = shard.database.row.term.epoch
+    shard.schedule.run_until(shard.schedule.now_ms + 5_000)
+    assert shard.database.row.term.epoch == before + 1
+    assert until_elected(shard, "C") < TIMING.lease_ms
+
+
+def test_two_that_name_each_other_do_it_once_in_a_lease() -> None:
+    shard = SimulatedShard(1, replicas=2, min_in_sync=2)
+    shard.load(20_000)
+    pass_until(shard, lambda: serves(shard, "A") and len(shard.database.row.in_sync) == 2)
+    for node in shard.nodes.values():
+        node.lacks_until_ms, node.lacking = shard.schedule.now_ms + 20_000, AppendTermStart
+    shard.nodes["A"].give(CannotLead("no room"))
+    before = shard.database.row.term.epoch
+    shard.schedule.run_until(shard.schedule.now_ms + 20_000)
+    assert 5 < shard.database.row.term.epoch - before <= 2 * 20_000 // TIMING.lease_ms
+    shard.schedule.run_until(shard.schedule.now_ms + 2 * TIMING.lease_ms)
+    shard.expect_service()
+
+
+def test_all_of_them_try_again() -> None:
+    shard = running()
+    for node in shard.nodes.values():
+        node.lacks_until_ms = NEVER
+    name_next(shard, "B")
+    shard.schedule.run_until(shard.schedule.now_ms + 30_000)
+    for node in shard.nodes.values():
+        node.lacks_until_ms = 0
+    shard.schedule.run_until(shard.schedule.now_ms + TIMING.rest_ms + 2 * TIMING.lease_ms)
+    shard.expect_service()
+
+
+def test_who_is_alone_goes_on_trying() -> None:
+    shard = SimulatedShard(1, replicas=1)
+    node = shard.nodes["A"]
+    node.lacks_until_ms = 10_000
+    shard.schedule.run_until(10_000)
+    assert not serves(shard, "A")
+    shard.schedule.run_until(10_000 + TIMING.lease_ms)
+    assert serves(shard, "A")
+
+
+@pytest.mark.parametrize("lacking", [AppendTermStart, KeepPromise, Serve])
+def test_a_lost_answer_to_the_hand_over_is_made_good(lacking: type[Action]) -> None:
+    shard = running()
+    node = shard.nodes["B"]
+    node.lacks_until_ms, node.lacking = NEVER, lacking
+    name_next(shard, "B")
+    pass_until(shard, lambda: shard.database.row.leader == node.member)
+    shard.database.is_away = True
+    shard.schedule.run_until(shard.schedule.now_ms + 300)
+    assert shard.database.row.leader == node.member
+    shard.database.is_away = False
+    lease_left_ms = shard.database.row.lease_until_ms - shard.schedule.now_ms
+    assert lease_left_ms > 1_500
+    assert until_elected(shard, "C") < 1_500
+
+
+DAYS: tuple[Day, ...] = (
+    SimulatedShard.kill_process,
+    SimulatedShard.pause,
+    SimulatedShard.partition,
+    SimulatedShard.cut_connection,
+    SimulatedShard.take_database_away,
+    SimulatedShard.lose_answers,
+    SimulatedShard.transfer,
+    SimulatedShard.slow_disks,
+)
+"""No member loses its disk: one that is left alone in the set, and cannot lead, keeps all others
+out by right."""
+
+
+def run_histories() -> None:
+    """Faults all around, and a replica that can never lead."""
+    for seed in range(SEEDS):
+        shard = SimulatedShard(seed, min_in_sync=2, forgets=True, days=DAYS)
+        shard.never_leads = {"B"}
+        node = shard.nodes["B"]
+        node.lacks_until_ms = NEVER
+        node.lacking = AppendTermStart if seed % 2 else Serve
+        shard.run(faults=20)
+
+
+def test_no_fault_keeps_those_out_who_can_lead() -> None:
+    run_histories()
+
+
+def test_a_replica_that_elects_itself_for_ever_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def go_on(self: Leader, reason: str) -> None:
+        self.over = reason
+
+    monkeypatch.setattr(Leader, "resign", go_on)
+    monkeypatch.setattr(ReplicaState, "is_resting", lambda _self: False)
+    with pytest.raises(Violation, match="nobody serves"):
+        run_histories()

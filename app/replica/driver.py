@@ -90,6 +90,8 @@ class ReplicaParts:
     now_ms: Callable[[], int]
     """Never goes back."""
     new_grant: Callable[[], int]
+    first_number: int = 0
+    """Above all numbers of drivers before this one, and of processes before this one."""
     could_not_lead_ms: int | None = None
     """When a driver before this one could not, for the last time."""
 
@@ -111,6 +113,7 @@ class ReplicaDriver:
         """From the election until `step_down` was called, whatever came of the actions between."""
         self._paused_until_ms = 0
         self._could_not_lead_ms = parts.could_not_lead_ms
+        self._last_number = parts.first_number
         self._replica: Replica | None = self._new_replica()
         self._outgoing = Outgoing(parts.peers, parts.reader, self._history)
 
@@ -125,6 +128,11 @@ class ReplicaDriver:
         if self._replica is None:
             return self._could_not_lead_ms
         return self._replica.state.could_not_lead_ms
+
+    @property
+    def last_number(self) -> int:
+        """The highest session or question that it has used."""
+        return self._last_number if self._replica is None else self._replica.last_number
 
     def received(self, node: str, message: Message, data: bytes | memoryview = b"") -> None:
         """A message of another replica, with the bytes of its blocks beside it."""
@@ -321,7 +329,7 @@ class ReplicaDriver:
 
     def _leave_all(self, reason: str) -> None:
         self._resign(reason)
-        self._could_not_lead_ms = self.could_not_lead_ms
+        self._could_not_lead_ms, self._last_number = self.could_not_lead_ms, self.last_number
         self._replica = None
         self._events.clear()
         self._outgoing.forget_all()
@@ -370,6 +378,7 @@ class ReplicaDriver:
             end=LogEnd(log.written, log.flushed),
             high_watermark=min(self.high_watermark, log.written),
             now_ms=parts.now_ms(),
+            first_number=self._last_number,
             could_not_lead_ms=self._could_not_lead_ms,
             is_broken=log.failed is not None,
         )

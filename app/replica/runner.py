@@ -77,7 +77,10 @@ class ReplicaRunner(Replicating):
         self._status = NOTHING
         self._open_again_ms = 0
         self._could_not_lead_ms: int | None = None
-        """As the driver before this one says."""
+        self._last_number = 0
+        """Both as the driver before this one says."""
+        self._openings = self._heard_openings = 0
+        """How often connections were to be made anew, and how often the event loop has done it."""
         self._too_few: str | None = None
         self._is_stopping = self._is_killed = False
         self._started: asyncio.Future[None] = self._loop.create_future()
@@ -137,8 +140,10 @@ class ReplicaRunner(Replicating):
         blocks: Sequence[bytes | memoryview],
         done: Callable[[], object],
     ) -> None:
+        opening = self._heard_openings
+
         def receive() -> None:
-            if self._driver is not None:
+            if self._driver is not None and opening == self._openings:
                 self._driver.received(node, message, b"".join(blocks))
             done()
 
@@ -216,9 +221,18 @@ class ReplicaRunner(Replicating):
         self._failed, self._driver = reason, None
         if self._owner.leading is not None and not self._is_killed:
             self._owner.step_down(reason)
+        self._make_connections_anew()
+        self._look()
+
+    def _make_connections_anew(self) -> None:
+        """What comes until the event loop has ended the old ones was said to the driver before."""
         for node in self._parts.peer_nodes:
             self._parts.connections.close(node)
-        self._look()
+        self._openings += 1
+        self._loop.call_soon_threadsafe(self._note_opening, self._openings)
+
+    def _note_opening(self, opening: int) -> None:
+        self._heard_openings = opening
 
     def _give(self, event: Event) -> None:
         if self._driver is not None:
@@ -242,9 +256,9 @@ class ReplicaRunner(Replicating):
             return
         if driver is not None:
             is_paused = driver.replica is None
-            self._driver, self._could_not_lead_ms = None, driver.could_not_lead_ms
-            for node in self._parts.peer_nodes:
-                self._parts.connections.close(node)
+            self._could_not_lead_ms = driver.could_not_lead_ms
+            self._driver, self._last_number = None, driver.last_number
+            self._make_connections_anew()
             if is_paused:
                 self._open_again_ms = now_ms + PAUSE_MS
                 return
@@ -261,6 +275,7 @@ class ReplicaRunner(Replicating):
     def _new_driver(self) -> ReplicaDriver:
         parts, owner = self._parts, self._owner
         store = owner.following
+        first_number = max(parts.options.clock.now_ms(), self._last_number + 1)
         return ReplicaDriver(
             ReplicaParts(
                 parts.node,
@@ -276,6 +291,7 @@ class ReplicaRunner(Replicating):
                 owner,
                 parts.now_ms,
                 parts.new_grant,
+                first_number,
                 self._could_not_lead_ms,
             )
         )

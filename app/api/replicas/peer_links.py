@@ -33,7 +33,7 @@ NOT_HANDED_BYTES_MAX: Final = 2 * MIB
 """Of blocks that the replica's thread has said and the event loop has not taken yet."""
 
 SIGN_OF_LIFE: Final = AskEnds(0)
-"""Candidates number their questions from 1; nobody answers this one."""
+"""The questions of candidates have larger numbers; nobody answers this one."""
 
 Dial = Callable[[str, int, ReplicaLink], Awaitable[object]]
 """Connects to a URL with a session, and gives the connection to the link. Raises `NotReached`."""

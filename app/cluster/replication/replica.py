@@ -53,9 +53,8 @@ class Replica:
 
     def __init__(self, state: ReplicaState) -> None:
         self.state = state
-        self._sessions = 0
-        self._questions = 0
-        self._role: Follower | Candidate | Leader = Follower(state, 0)
+        self._sessions = self._questions = state.first_number
+        self._role: Follower | Candidate | Leader = Follower(state, state.first_number)
         self._stood_ms = -(10**9)
         self._row_asked_ms = -(10**9)
 
@@ -63,6 +62,13 @@ class Replica:
     def leader(self) -> Leader | None:
         """The leadership, while this replica leads."""
         return self._role if isinstance(self._role, Leader) else None
+
+    @property
+    def last_number(self) -> int:
+        """The highest session or question that it has used."""
+        role = self._role
+        sessions = role.session if isinstance(role, Follower) else self._sessions
+        return max(sessions, self._questions)
 
     @property
     def is_serving(self) -> bool:

@@ -71,6 +71,9 @@ class ReplicaState:
     leader_heard: tuple[str, Term] | None = None
     """The node to which the last promise was given, which may be newer than `row`."""
     row_behind_since_ms: int | None = None
+    first_number: int = 0
+    """Sessions and questions are counted from here: above all that this replica has ever used, so
+    that nobody takes a late answer for one of now."""
     could_not_lead_ms: int | None = None
     """When this process lacked what leading needs for the last time, in whichever opening."""
     is_broken: bool = False

@@ -1,16 +1,22 @@
 """A shard on three replicas: what is confirmed is there, whoever leads, and all logs are equal."""
 
+import asyncio
 import errno
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from app.cluster.replication.messages import EndsAnswer
+from app.cluster.replication.messages import Message as Replicated
+from app.cluster.replication.terms import Promise, Term
 from app.domain.errors import CurlewError, NotEnoughReplicas, NotLeader
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.names import TERMS_TOPIC
 from app.domain.positions import FlushMode
+from app.replica.driver import ReplicaDriver
 from app.replica.replica_status import Role
 from app.runtime.system_clock import SystemClock
 from app.store import MessageStore, OsFiles, StoreUnusable, paths
@@ -329,3 +335,46 @@ async def test_a_shortage_behind_a_term_costs_no_incarnation(
         assert lacked == 2
         assert first.member == before
         assert any(each.code == "REPLICA_PAUSED" for each in first.runner.status().alarms)
+
+
+async def test_what_came_before_an_opening_is_not_heard_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[int] = []
+    received = ReplicaDriver.received
+
+    def hear(self: ReplicaDriver, node: str, message: Replicated, data: bytes = b"") -> None:
+        if isinstance(message, EndsAnswer) and message.end == 1 << 40:
+            heard.append(message.question)
+        received(self, node, message, data)
+
+    monkeypatch.setattr(ReplicaDriver, "received", hear)
+    async with shard_of(tmp_path) as shard:
+        await append(await shard.served(), [b"one"])
+        await until(shard.are_equal)
+        runner, other = shard.nodes["b"].runner, shard.nodes["c"].member
+        before, done, may_go_on = runner._driver, asyncio.Event(), threading.Event()
+        assert before is not None
+
+        def say(question: int) -> None:
+            answer = EndsAnswer(question, other, Promise(), Term(0, 0), 1 << 40)
+            runner.received("c", answer, (), lambda: shard.loop.call_soon_threadsafe(done.set))
+
+        def spoil() -> None:
+            runner._owner.is_spoiled = True  # as behind a term
+
+        runner._queue.put(may_go_on.wait)
+        runner._queue.put(spoil)
+        say(1)
+        may_go_on.set()
+        await done.wait()
+        after = runner._driver
+        assert after is not None
+        assert after is not before
+        assert after._parts.first_number > before.last_number > 1 << 40, "by the node's clock"
+        await append(shard.nodes["a"], [b"two"])
+        await until(shard.are_equal)
+        done.clear()
+        say(2)
+        await done.wait()
+        assert heard == [2]

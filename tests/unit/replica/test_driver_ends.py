@@ -90,3 +90,19 @@ def test_a_fault_of_a_leader_hands_over_at_once() -> None:
     shard.row = replace(shard.row, handed_to="b", lease_until_ms=shard.now_ms)
     shard.until(lambda: shard.nodes["b"].driver.failed is not None)
     assert shard.row.handed_to == "c"
+
+
+def test_numbers_go_on_behind_a_pause() -> None:
+    shard = serving()
+    follower = shard.nodes["c"].driver
+    shard.until(lambda: follower.last_number > 0)
+    before = follower.last_number
+    follower.lacks("a descriptor")
+    assert follower.replica is None
+    assert follower.last_number == before
+    shard.until(lambda: follower.replica is not None)
+    assert follower.replica is not None
+    assert follower.replica.state.first_number == before
+    load(shard, 2)
+    shard.until(shard.are_equal)
+    assert follower.last_number > before

@@ -205,6 +205,8 @@ class ReplicaDriver:
         if isinstance(event, Tick):
             for node in self._outgoing.nodes:
                 self._send_blocks(node)
+            if self._log.failed is not None:
+                self._parts.owner.alarm("LOG_FAILED", self._log.failed)
 
     def _is_done(self, action: Action) -> bool:
         """Carry it out; False: it could not be, and nothing that follows may."""

@@ -1,7 +1,8 @@
 """One term in which this replica leads: the store over its directory, with a gate.
 
 Made on the replica's thread when the replica begins to take over; from then on it belongs to the
-event loop. `end` closes the store: the directory has to be opened anew behind it.
+event loop, but for `end_writer`. Its end has three steps: `end_broker`, `end_writer`, `close`. The
+directory has to be opened anew behind them.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from app.store import MessageStore, ReplicaGate, StepPart
 from app.store.replica.term_block import QUEUE
 from app.store.write.gate import LogEnds as GateEnds
 from app.store.write.gate import WrittenBlock
+from app.store.write.worker import WriterThread
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -94,6 +96,12 @@ class Leadership:
         self._give = give
         self._lacks = lacks
         self._serving: asyncio.Task[None] | None = None
+        self._writer: WriterThread | None = None
+
+    def make_writer(self, work: Callable[[], bool]) -> WriterThread:
+        """The thread of the store's writer."""
+        self._writer = WriterThread(work)
+        return self._writer
 
     def begin(self) -> None:
         """Append the block that begins the term: the first thing that this store appends."""
@@ -159,8 +167,8 @@ class Leadership:
     def _refusal(self) -> CurlewError:
         return NotLeader("what is written", self._hooks.shard)
 
-    async def end(self, reason: str) -> LogEnd:
-        """End the broker and the store; how far the log is. Who waits is told `unknown`."""
+    async def end_broker(self, reason: str) -> None:
+        """End the broker; who waits is told `unknown`. May be cancelled: close the store still."""
         self.cut_off(reason)
         if self._serving is not None:
             self._serving.cancel()
@@ -170,6 +178,17 @@ class Leadership:
                 await self._hooks.on_step_down(reason)
             except Exception:  # noqa: BLE001 - the store has to be closed all the same
                 _LOG.exception("the broker of the term did not end in order")
+
+    def end_writer(self) -> None:
+        """Wait for what is being written or synced. Blocks: not the event loop. Behind `cut_off`;
+        idempotent."""
+        if self._writer is not None:
+            self._writer.stop()
+
+    def close(self) -> LogEnd:
+        """Close the store, whose writer has ended; how far the log is."""
+        if self._serving is not None:
+            self._serving.cancel()  # where the broker was not ended, as by a kill
         self.store.close()
         status = self.store.status()
         return LogEnd(status.written_end, status.flushed_end)

@@ -8,9 +8,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from typing_extensions import override
 
@@ -34,6 +34,8 @@ from app.store.replica.replica_store import (
 from app.store.replica.term_block import end_behind, term_block
 
 _LOG: Final = logging.getLogger(__name__)
+
+_Returned = TypeVar("_Returned")
 
 CHECKPOINT_MS: Final = 5_000
 """Between two checkpoints of a follower that has dispatched something."""
@@ -81,7 +83,9 @@ class StoreOwner(ReplicaOwner):
         self._loop = loop
         self._post = post
         self._high_watermark = 0
-        self._is_open = self._is_to_begin = self._is_unreadable = False
+        self._is_open = self._is_to_begin = False
+        self._unreadable: tuple[str, str] | None = None
+        """The alarm that tells why nothing more is dispatched before the store is opened anew."""
         self._pool = ThreadPoolExecutor(1, "curlew-replica-checkpoint")
         self._writing: Future[None] | None = None
         self._checkpoint_ms = _now_ms()
@@ -92,7 +96,7 @@ class StoreOwner(ReplicaOwner):
         self.following = ReplicaStore.open(self._directory, self._options)
         self._high_watermark = self._checkpoint_end = self.following.high_watermark
         self._is_open = True
-        self.is_spoiled = self._is_unreadable = False
+        self.is_spoiled, self._unreadable = False, None
 
     # --- between two events
 
@@ -104,22 +108,24 @@ class StoreOwner(ReplicaOwner):
 
     def advance(self) -> bool:
         """Dispatch a piece of what is confirmed; whether there is more."""
-        if self.is_spoiled or self._is_unreadable:
+        if self.is_spoiled or self._unreadable is not None:
             return False
         try:
             return self.following.advance(self._high_watermark)
         except BlocksUnreadable as error:
-            self._is_unreadable = True
-            self.alarm("BLOCKS_UNREADABLE", str(error))
+            self._unreadable = "BLOCKS_UNREADABLE", str(error)
+            self.alarm(*self._unreadable)
         except OSError as error:
             if shortage_of(error) is None:
-                self._is_unreadable = True
+                self._unreadable = "DISPATCH_FAILED", str(error)
             self.alarm("DISPATCH_FAILED", str(error))  # a shortage: the next turn goes on
         return False
 
     def tick(self) -> None:
-        """Begin a checkpoint, if one is due."""
+        """Tell again what lasts, and begin a checkpoint, if one is due."""
         store = self.following
+        if self._unreadable is not None:
+            self.alarm(*self._unreadable)
         if self.is_spoiled or (self._writing is not None and not self._writing.done()):
             return
         behind = store.high_watermark - self._checkpoint_end
@@ -161,6 +167,7 @@ class StoreOwner(ReplicaOwner):
                 leading.gate,
                 following.checkpoints,
                 self._high_watermark,
+                leading.make_writer,
             )
         except BlocksUnreadable as error:
             raise ReplicaLogFailed(f"the own log cannot be read: {error}") from error
@@ -203,7 +210,34 @@ class StoreOwner(ReplicaOwner):
         self._is_to_begin = False
         if leading is None:
             return LogEnd(log.written, log.flushed)
-        return asyncio.run_coroutine_threadsafe(leading.end(reason), self._loop).result()
+        try:
+            asyncio.run_coroutine_threadsafe(leading.end_broker(reason), self._loop).result()
+        except CancelledError:
+            _LOG.warning("the end of the broker was cut off; its store is closed all the same")
+        leading.end_writer()
+        return self._on_loop(leading.close)
+
+    def abandon(self, reason: str) -> None:
+        """End a term as a kill does, but for the threads of this process."""
+        leading, self.leading = self.leading, None
+        self._is_to_begin = False
+        if leading is not None:
+            self._on_loop(lambda: leading.cut_off(reason))
+            leading.end_writer()
+            self._on_loop(leading.close)
+
+    def _on_loop(self, call: Callable[[], _Returned]) -> _Returned:
+        """Wait for a call of the event loop, which no end of its tasks cuts off."""
+        returned: Future[_Returned] = Future()
+
+        def run() -> None:
+            try:
+                returned.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - it is this thread's
+                returned.set_exception(error)
+
+        self._loop.call_soon_threadsafe(run)
+        return returned.result()
 
     @override
     def alarm(self, code: str, detail: str) -> None:

@@ -83,20 +83,25 @@ class ReplicaRunner(Replicating):
         """How often connections were to be made anew, and how often the event loop has done it."""
         self._too_few: str | None = None
         self._is_stopping = self._is_killed = False
+        self._is_stop_asked = False
+        """By the event loop, also before there is a thread that can stop."""
         self._started: asyncio.Future[None] = self._loop.create_future()
         self._thread = threading.Thread(target=self._run, name="curlew-replica", daemon=True)
 
     # --- for the node
 
     async def start(self) -> None:
-        """Open the directory and begin to follow. Raises `StoreUnusable`, `ReplicaFileDamaged` or
-        `OSError`."""
+        """Open the directory and begin to follow; one that is stopped meanwhile makes no
+        connection. Raises `StoreUnusable`, `ReplicaFileDamaged` or `OSError`."""
+        assert not self._is_stop_asked, "it was stopped, and is not started again"
         self._thread.start()
         await self._started
-        self._parts.connections.start(self)
+        if not self._is_stop_asked:
+            self._parts.connections.start(self)
 
     async def stop(self, within_s: float = 10.0) -> None:
         """Hand over if this replica leads, within this time; bring all to the medium, and close."""
+        self._is_stop_asked = True
         end_s = self._loop.time() + within_s
         self.transfer()
         while self._status.role in _LEADING and self._loop.time() < end_s:  # noqa: ASYNC110
@@ -106,7 +111,7 @@ class ReplicaRunner(Replicating):
 
     async def kill(self) -> None:
         """End at once, as by a kill: nothing is handed over, synced or noted."""
-        self._is_killed = True
+        self._is_killed = self._is_stop_asked = True
         leading = self._owner.leading
         if leading is not None:
             leading.cut_off("the node was killed")
@@ -114,6 +119,8 @@ class ReplicaRunner(Replicating):
         await self._join()
 
     async def _join(self) -> None:
+        if self._thread.ident is None:  # it was never started
+            await asyncio.to_thread(self._owner.close, is_clean=False)
         while self._thread.is_alive():  # noqa: ASYNC110 - it may wait for the loop
             await asyncio.sleep(0.005)
         await self._parts.connections.stop()
@@ -169,7 +176,10 @@ class ReplicaRunner(Replicating):
             self._driver = self._new_driver()
             self._look()
         except BaseException as error:  # noqa: BLE001 - who waits has to be told
-            self._owner.close(is_clean=False)  # first: who hears of it may open it again
+            try:
+                self._owner.close(is_clean=False)  # first: who hears of it may open it again
+            except Exception:  # noqa: BLE001 - the reason of the start is told
+                _LOG.exception("the directory was not let go of in order")
             self._tell_started(error)
             return
         self._tell_started(None)
@@ -329,7 +339,9 @@ class ReplicaRunner(Replicating):
     def _end(self) -> None:
         owner, is_clean = self._owner, False
         try:
-            if not self._is_killed:
+            if self._is_killed:
+                owner.abandon("the node was killed")
+            else:
                 if owner.leading is not None:
                     owner.step_down("the node stops")
                 if owner.is_spoiled and self._failed is None:

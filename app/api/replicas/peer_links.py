@@ -27,7 +27,8 @@ from app.replica.ports import Connections, Replicating
 _LOG: Final = logging.getLogger(__name__)
 
 BACK_OFF_S: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Before the next attempts to connect."""
+"""Before the next attempts to connect. They begin anew behind a connection that has held for as
+long as the last of them: one that is made and ends at once is no better than none."""
 
 NOT_HANDED_BYTES_MAX: Final = 2 * MIB
 """Of blocks that the replica's thread has said and the event loop has not taken yet."""
@@ -183,9 +184,11 @@ class PeerLinks(Connections):
                 why = str(error)
             else:
                 if url is not None and link.is_open:
-                    attempt, why = 0, ""
+                    why, made_s = "", self._loop.time()
                     self._is_made(node, link)
                     await peer.over.wait()
+                    if self._loop.time() - made_s >= BACK_OFF_S[-1]:
+                        attempt = 0
             await asyncio.sleep(BACK_OFF_S[min(attempt, len(BACK_OFF_S) - 1)])
             attempt += 1
 

@@ -15,6 +15,8 @@ from app.cluster.replication.messages import Blocks, Ends, Hello, Watermark, Wel
 from app.cluster.replication.replica_state import ReplicaState
 from app.cluster.replication.terms import Term, cut_history
 
+CUT_BELOW_WATERMARK = "CUT_BELOW_WATERMARK"
+
 
 @dataclass(slots=True)
 class _Connection:
@@ -39,14 +41,18 @@ class Follower:
         self._state = state
         self._connection: _Connection | None = None
         self.session = first_session
-        self._is_stopped = False
+        self._stopped: str | None = None
+        """Why it takes nothing any more."""
 
     # --- the connection
 
     def tick(self) -> None:
         """Greet the leader that the row names, or that was promised to last."""
         state, node = self._state, self._leader_node()
-        if node is None or self._is_stopped or state.is_broken:
+        if self._stopped is not None:
+            state.alarm(CUT_BELOW_WATERMARK, self._stopped)
+            return
+        if node is None or state.is_broken:
             return
         connection = self._connection
         is_silent = state.now_ms - state.heard_leader_ms >= state.timing.ask_ms
@@ -98,12 +104,11 @@ class Follower:
         if connection is None or connection.term is not None or not self._accepts(message.term):
             return
         if message.cut_to < state.high_watermark:
-            self._is_stopped = True
-            state.alarm(
-                "CUT_BELOW_WATERMARK",
+            self._stopped = (
                 f"{node} has the log only up to {message.cut_to}, and up to"
-                f" {state.high_watermark} it was confirmed",
+                f" {state.high_watermark} it was confirmed"
             )
+            state.alarm(CUT_BELOW_WATERMARK, self._stopped)
             return
         state.promise_term(message.term)
         state.note_in_sync(message.in_sync_version, message.in_sync)

@@ -12,6 +12,7 @@ and `sync` belong to the writer, one at a time; `read` may be called from any th
 import bisect
 import contextlib
 import errno
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -25,6 +26,8 @@ from app.store.formats.record.record_block import Ints
 from app.store.fs.file_cache import FileCache
 from app.store.fs.files import Buffer, File, FilePart, FileSystem
 from app.store.fs.strays import is_segment
+
+_LOG: Final = logging.getLogger(__name__)
 
 OPEN_SEGMENTS_MAX: Final = 128
 """Segments that are open for reading; those being written come on top. 32 GiB of the usual size."""
@@ -287,9 +290,26 @@ class CommitLog:
             self._written.pop(base, None)  # closed when the last reader is done with it
 
     def note_failed_sync(self) -> None:
-        """Tell the next start of it."""
-        with contextlib.suppress(OSError):
+        """Tell the next start of it: by a file, or, without a descriptor or room for one, by giving
+        its name to the file that says that the store is in use, which needs neither."""
+        try:
             self._files.open(paths.SYNC_FAILED, create=True).close()
+        except OSError as error:
+            _LOG.error("no file says to the next start that a sync failed: %s", error)
+            self._rename_to_sync_failed()
+
+    def _rename_to_sync_failed(self) -> None:
+        try:
+            if self._files.exists(paths.ABORT):
+                self._files.replace(paths.ABORT, paths.SYNC_FAILED)
+                return
+        except OSError as error:
+            _LOG.error("nor does %s, renamed: %s", paths.ABORT, error)
+        _LOG.critical(
+            "a sync failed, and the next start will not know it: make the file %s before you start "
+            "the node, else it counts on what may be lost",
+            paths.SYNC_FAILED,
+        )
 
     def sync_all(self) -> None:
         """Bring everything to the medium, also what another process wrote and the names it made."""

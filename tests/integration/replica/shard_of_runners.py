@@ -95,10 +95,13 @@ class Node:
         self.store: MessageStore | None = None
         self.terms: list[Term] = []
         self.ends: list[str] = []
+        self.is_cut_off = False
+        """Whether the end of its broker is cancelled."""
         self.failures = 0
         """How often its broker is not to begin."""
         self._shard = shard
         listener = socket.socket()
+        self._listener = listener
         listener.bind(("127.0.0.1", 0))
         shard.urls[name] = f"http://127.0.0.1:{listener.getsockname()[1]}"
         others = tuple(each for each in NAMES if each != name)
@@ -140,6 +143,10 @@ class Node:
     async def close_port(self) -> None:
         await self._port.close()
 
+    def close_listener(self) -> None:
+        """Of one whose port was never started."""
+        self._listener.close()
+
     async def kill(self) -> None:
         await self.runner.kill()
         await self._port.close()
@@ -154,6 +161,8 @@ class Node:
     async def _step_down(self, reason: str) -> None:
         self.ends.append(reason)
         self.store = None
+        if self.is_cut_off:
+            raise asyncio.CancelledError
 
     def has_seen_the_row(self) -> bool:
         driver = self.runner._driver
@@ -252,14 +261,17 @@ async def append(node: Node, bodies: list[bytes], queue_id: int = 0) -> None:
 
 
 @asynccontextmanager
-async def shard_of(root: Path) -> AsyncIterator[Shard]:
+async def shard_of(root: Path, min_in_sync: int = 2) -> AsyncIterator[Shard]:
     shard = Shard(root)
     try:
         for name in NAMES:
             await shard.start(name)
         members = frozenset(node.member for node in shard.nodes.values())
         shard.row = ShardRow(
-            in_sync=members, min_in_sync=2, handed_to="a", lease_until_ms=shard.now_ms() + 60_000
+            in_sync=members,
+            min_in_sync=min_in_sync,
+            handed_to="a",
+            lease_until_ms=shard.now_ms() + 60_000,
         )
         yield shard
     finally:

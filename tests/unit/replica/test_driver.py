@@ -161,6 +161,9 @@ def test_a_follower_whose_sync_failed_takes_nothing_more() -> None:
     assert "LOG_FAILED" in failed.alarms
     assert failed.driver.replica is not None
     assert failed.driver.replica.state.is_broken
+    before = failed.alarms.count("LOG_FAILED")
+    shard.pass_time(3)
+    assert failed.alarms.count("LOG_FAILED") == before + 3, "it is told as long as it lasts"
     files = simulated(shard, "c")
     number = failed.member.incarnation
     files.fault = None

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 import pytest
 from typing_extensions import override
 
+from app.api.relay.peers import NotReached
 from app.api.replicas.link import ReplicaLink
-from app.api.replicas.peer_links import SIGN_OF_LIFE, PeerLinks
+from app.api.replicas.peer_links import BACK_OFF_S, SIGN_OF_LIFE, PeerLinks
 from app.cluster.replication.messages import Blocks, Message
 from app.cluster.replication.terms import Term
 from app.domain.limits import MIB, REPLICA_UNSENT_BYTES_MAX
@@ -94,3 +95,41 @@ async def test_who_takes_nothing_keeps_no_message_from_the_others() -> None:
     assert told.gone == ["a"]
     assert links.has_room("b"), "what was handed over is not counted any more"
     await links.stop()
+
+
+async def test_a_connection_that_ends_at_once_is_no_reason_to_hurry(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float] = []
+    lives_s = iter([0.0, 0.0, 0.0, 2.0, 0.0])
+    loop, passed_s = asyncio.get_running_loop(), 0.0
+    time_of_loop, sleep = loop.time, asyncio.sleep
+    monkeypatch.setattr(loop, "time", lambda: time_of_loop() + passed_s)
+
+    async def dial(_url: str, _session: int, link: ReplicaLink) -> None:
+        nonlocal passed_s
+        live_s = next(lives_s, None)
+        if live_s is None:
+            raise NotReached("it is enough")
+
+        def end() -> None:
+            nonlocal passed_s
+            passed_s += live_s
+            link.close("it ends")
+
+        loop.call_soon(end)
+
+    async def wait(seconds: float) -> None:
+        if seconds in BACK_OFF_S:
+            waits.append(seconds)
+            await sleep(0)
+        else:
+            await asyncio.Event().wait()  # the sign of life
+
+    monkeypatch.setattr(asyncio, "sleep", wait)
+    links = PeerLinks("a", ("b",), lambda: {"b": "http://b"}, dial, 70.0)
+    links.start(Told())
+    while len(waits) < 7:
+        await sleep(0)
+    await links.stop()
+    assert waits[:7] == [0.02, 0.05, 0.1, 0.02, 0.05, 0.1, 0.2]

@@ -1,7 +1,7 @@
 """A follower alone: what it has the log do, connection by connection."""
 
 from app.cluster.replication.confirmation import LogEnd
-from app.cluster.replication.events import Action, CutLog, WriteBlocks
+from app.cluster.replication.events import Action, Alarm, CutLog, WriteBlocks
 from app.cluster.replication.follower import Follower
 from app.cluster.replication.messages import Blocks, Welcome
 from app.cluster.replication.replica_state import ReplicaState, Timing
@@ -83,3 +83,15 @@ def test_nothing_of_a_former_term_is_taken_after_a_newer_promise() -> None:
     state.actions.clear()
     assert not follower.blocks("A", Blocks(follower.session, TERM, 100, 200, (), 0, 0))
     assert not any(isinstance(action, WriteBlocks) for action in state.actions)
+
+
+def test_a_replica_that_would_lose_what_was_confirmed_says_so_as_long_as_it_stands() -> None:
+    state, follower = following(written=100)
+    state.high_watermark = 100
+    assert [type(action) for action in welcomed(state, follower, 50)] == [Alarm]
+    for _ in range(3):
+        state.actions.clear()
+        follower.tick()
+        (alarm,) = state.actions
+        assert isinstance(alarm, Alarm)
+        assert alarm.code == "CUT_BELOW_WATERMARK"

@@ -8,6 +8,7 @@ import pytest
 
 from app.store import OsFiles, paths
 from app.store.formats.record.record import encode_end_of_file, encode_record
+from app.store.lifecycle.opening import write_abort
 from app.store.replica.block_walk import BlockRange, BlocksRefused
 from app.store.replica.replica_log import ReplicaLogFailed
 from tests.support.stores.simulated_files import NOTHING, CrashPlan, Fault
@@ -94,3 +95,26 @@ def test_a_record_that_crosses_its_segments_end_is_refused() -> None:
     _, _, replica = follower()
     with pytest.raises(BlocksRefused, match="bytes for"):
         replica.check(BlockRange(start, end, record + mark))
+
+
+@pytest.mark.parametrize("has_abort", [False, True])
+def test_without_room_for_a_file_a_failed_sync_is_told_all_the_same(
+    has_abort: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, ranges = leader()
+    files, _, replica = follower()
+    if has_abort:
+        write_abort(files)
+    take(replica, ranges)
+    disk = simulated(files)
+
+    def lack(kind: str) -> None:
+        if kind == "create":
+            raise OSError(errno.EMFILE, "no descriptor")
+
+    disk.on_call, disk.fault = lack, Fault("sync", 1)
+    with pytest.raises(ReplicaLogFailed):
+        replica.sync(replica.written)
+    assert files.exists(paths.SYNC_FAILED) == has_abort
+    assert any(each.levelname == "CRITICAL" for each in caplog.records) != has_abort
+    assert "no descriptor" in caplog.text

@@ -1,0 +1,166 @@
+"""How a replica starts and ends: nothing is left of it, and it waits for nobody who is gone."""
+
+import asyncio
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.replica.owner import StoreOwner
+from app.replica.replica_status import Role
+from app.store import StoreUnusable
+from app.store.lifecycle.opening import ShardMeta
+from app.store.replica.replica_store import ReplicaStore
+from app.store.write.worker import THREAD_NAME, WriterThread
+from tests.integration.replica.shard_of_runners import (
+    SHARD,
+    Node,
+    Shard,
+    append,
+    is_following,
+    shard_of,
+    until,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def writers() -> set[threading.Thread]:
+    return {each for each in threading.enumerate() if each.name == THREAD_NAME}
+
+
+async def test_who_is_killed_while_it_leads_leaves_no_thread(tmp_path: Path) -> None:
+    before = writers()
+    async with shard_of(tmp_path) as shard:
+        await append(await shard.served(), [b"one"])
+        assert len(writers() - before) == 1
+        await shard.kill("a")
+        assert writers() == before
+
+
+async def test_a_lone_leader_whose_store_fails_is_opened_anew(tmp_path: Path) -> None:
+    async with shard_of(tmp_path, min_in_sync=1) as shard:
+        first = await shard.served()
+        await until(shard.are_equal)
+        for name in ("b", "c"):
+            await shard.kill(name)
+        row = shard.row
+        alone = frozenset({first.member})
+        shard.row = replace(row, in_sync=alone, in_sync_version=row.in_sync_version + 1)
+        await until(lambda: _leads_alone(first))
+        await append(first, [b"one"])
+        assert first.store is not None
+        first.store.fail("the disk is gone")
+        await until(lambda: first.store is not None and len(first.terms) == 2)
+        await append(first, [b"two"])
+
+
+def _leads_alone(node: Node) -> bool:
+    driver = node.runner._driver
+    replica = None if driver is None else driver.replica
+    return replica is not None and replica.leader is not None and len(replica.leader.in_sync) == 1
+
+
+async def test_a_broker_whose_end_is_cut_off_does_not_keep_the_store_open(tmp_path: Path) -> None:
+    before = writers()
+    async with shard_of(tmp_path) as shard:
+        first = await shard.served()
+        await append(first, [b"one"])
+        await until(shard.are_equal)
+        first.is_cut_off = True
+        first.runner.transfer()
+        second = await shard.served(first)
+        await until(is_following(first))
+        await append(second, [b"two"])
+        await until(shard.are_equal)
+        assert len(writers() - before) == 1, "that of who leads"
+
+
+async def test_the_event_loop_does_not_wait_for_the_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop, waited_in = WriterThread.stop, list[threading.Thread]()
+
+    def note(self: WriterThread) -> None:
+        if self._thread.is_alive():
+            waited_in.append(threading.current_thread())
+        stop(self)
+
+    monkeypatch.setattr(WriterThread, "stop", note)
+    async with shard_of(tmp_path) as shard:
+        first = await shard.served()
+        await append(first, [b"one"])
+        await until(shard.are_equal)
+        first.runner.transfer()
+        await shard.served(first)
+        await until(is_following(first))
+    assert waited_in
+    assert threading.current_thread() not in waited_in
+
+
+async def test_a_stop_within_a_start_makes_no_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, started = threading.Event(), list[str]()
+    opening = ReplicaStore.open
+
+    def wait(*parts: object) -> ReplicaStore:
+        opened.wait()
+        return opening(*parts)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ReplicaStore, "open", wait)
+    shard = Shard(tmp_path)
+    node = Node("a", shard)
+    monkeypatch.setattr(node.links, "start", lambda _replica: started.append("a"))
+    starting = asyncio.ensure_future(node.runner.start())
+    await asyncio.sleep(0)
+    stopping = asyncio.ensure_future(node.runner.stop())
+    await asyncio.sleep(0)
+    opened.set()
+    await asyncio.gather(starting, stopping)
+    assert not started
+    assert not node.runner._thread.is_alive()
+    again = Node("a", shard)
+    await again.start()
+    await again.stop()
+    node.close_listener()
+
+
+async def test_one_that_was_never_started_lets_go_of_its_directory(tmp_path: Path) -> None:
+    shard = Shard(tmp_path)
+    node = Node("a", shard)
+    await node.runner.stop()
+    node.close_listener()
+    again = Node("a", shard)
+    await again.start()
+    assert again.runner.status().role is Role.FOLLOWER
+    await again.stop()
+
+
+async def test_a_start_that_fails_twice_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it raises, though letting go of the directory raises, too."""
+    shard = Shard(tmp_path)
+    node = Node("a", shard)
+    await node.start()
+    await node.stop()
+    close = StoreOwner.close
+
+    def fail(self: StoreOwner, *, is_clean: bool) -> None:
+        close(self, is_clean=is_clean)
+        raise OSError("it does not close")
+
+    monkeypatch.setattr(StoreOwner, "close", fail)
+    shard.meta = ShardMeta("00c0ffef", SHARD.segment_bytes)
+    node = Node("a", shard)
+    async with asyncio.timeout(20):
+        with pytest.raises(StoreUnusable):
+            await node.runner.start()
+    node.close_listener()

@@ -1,0 +1,64 @@
+"""What the owner of a directory tells for as long as it lasts."""
+
+import asyncio
+import errno
+from collections.abc import Iterator
+
+import pytest
+
+from app.domain.limits import Limits
+from app.replica import owner as owner_module
+from app.replica.leadership import LeaderHooks
+from app.replica.owner import StoreOwner
+from app.store.replica.block_walk import BlocksUnreadable
+from app.store.replica.replica_store import OpeningOptions, ReplicaDirectory
+from tests.support.stores.clock import FakeClock
+from tests.support.stores.simulated_files import SimulatedFiles
+from tests.support.stores.stores import SMALL
+from tests.unit.store.replica.test_replica_store import SHARD
+
+
+async def nothing(*_: object) -> None:
+    return
+
+
+@pytest.fixture
+def owner() -> Iterator[StoreOwner]:
+    loop = asyncio.new_event_loop()
+    directory = ReplicaDirectory(SimulatedFiles(), lambda: 1)
+    options = OpeningOptions(SMALL, FakeClock(), lambda _call: None, Limits(), SHARD)
+    opened = StoreOwner(
+        directory, options, LeaderHooks(nothing, nothing), loop, lambda call: call()
+    )
+    opened.open()
+    yield opened
+    opened.close(is_clean=False)
+    loop.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (BlocksUnreadable("nothing at 7"), "BLOCKS_UNREADABLE"),
+        (OSError(errno.EIO, "the disk"), "DISPATCH_FAILED"),
+    ],
+)
+def test_what_cannot_be_dispatched_is_told_as_long_as_it_lasts(
+    owner: StoreOwner, monkeypatch: pytest.MonkeyPatch, error: Exception, code: str
+) -> None:
+    now_ms = 1_000
+
+    def fail(_high_watermark: int) -> bool:
+        raise error
+
+    monkeypatch.setattr(owner_module, "_now_ms", lambda: now_ms)
+    monkeypatch.setattr(owner.following, "advance", fail)
+    assert not owner.advance()
+    for now_ms in (2_000, 300_000):
+        assert not owner.advance()
+        owner.tick()
+        assert owner.alarms[code].last_ms == now_ms
+    owner.open_again()
+    now_ms = 400_000
+    owner.tick()
+    assert owner.alarms[code].last_ms == 300_000, "it is over"

@@ -152,9 +152,8 @@ class MessageStore:
         confirmed_end: int,
         workers: Workers = WriterThread,
     ) -> "MessageStore":
-        """Of a replica that begins to lead, over what it has opened, synced and dispatched to the
-        log's end. Up to `confirmed_end` all is confirmed; until the gate has confirmed the rest,
-        nobody may read. Blocks; appends nothing. Raises `OSError`."""
+        """Of a replica that begins to lead, over what it has opened, synced and dispatched whole.
+        Nobody may read beyond `confirmed_end` before the gate says so. Blocks. Raises `OSError`."""
         store = cls(parts, lock, turns, workers, gate, checkpoints)
         store._writer.watermarks.confirmed = confirmed_end
         store._start(writes_checkpoint=False)

@@ -51,7 +51,7 @@ class TlsFiles:
     ) -> None:
         self._paths = paths
         self._make = make
-        self._stamp = self._look()
+        self._stamp = self._told_of = self._look()
         self._contexts = make(paths)
 
     @classmethod
@@ -84,16 +84,19 @@ class TlsFiles:
         return self._contexts[1]
 
     def refresh(self) -> bool:
-        """Look at the files again; whether they are others. Faulty ones are told of in the log."""
+        """Look at the files again; whether they are others. Faulty ones are told of once, in the
+        log, and tried again: what they lacked may have been a descriptor."""
         stamp = self._look()
         if stamp == self._stamp:
             return False
-        self._stamp = stamp
         try:
             self._contexts = self._make(self._paths)
         except UnusableCertificate as error:
-            _LOG.error("the new certificate is not used, the one before stays: %s", error)
+            if stamp != self._told_of:
+                _LOG.error("the new certificate is not used, the one before stays: %s", error)
+                self._told_of = stamp
             return False
+        self._stamp = stamp
         _LOG.info("the certificate of %s is used from now on", self._paths.cert_file)
         return True
 

@@ -1,5 +1,6 @@
 """Certificates that are read again, and what is not taken for one."""
 
+import errno
 import ssl
 from datetime import UTC, datetime
 from pathlib import Path
@@ -67,6 +68,27 @@ def test_files_that_are_gone_leave_the_certificate_before(
     caplog.clear()
     assert not files.refresh()
     assert not caplog.text, "it is said once"
+
+
+def test_what_could_not_be_read_for_once_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = TlsPlace(tmp_path)
+    files = files_of(place)
+    first = files.context()
+    place.issue()
+
+    def no_descriptor(*_given: object, **_named: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as lacking:
+        lacking.setattr(ssl.SSLContext, "load_cert_chain", no_descriptor)
+        assert not files.refresh()
+        assert not files.refresh()
+    assert caplog.text.count("the one before stays") == 1
+    assert files.context() is first
+    assert files.refresh()
+    assert files.context() is not first
 
 
 def test_clients_are_asked_for_a_certificate_where_authorities_are_named(tmp_path: Path) -> None:

@@ -430,6 +430,28 @@ async def test_a_client_that_leaves_within_the_body_leaves_nothing(
     records_of((await asked(server)).body)
 
 
+async def test_an_answer_beyond_the_most_is_read_and_the_same(
+    server: Served, sendings: Sendings
+) -> None:
+    given: list[int | None] = []
+
+    class Noting(FileAnswers):
+        @override
+        def second_descriptor(self, transport: asyncio.Transport) -> int | None:
+            given.append(super().second_descriptor(transport))
+            return given[-1]
+
+    server.connections.file_answers = Noting(1)
+    whole = records_of((await asked(server)).body)
+    async with contextlib.aclosing(await server.connect()) as connection:
+        await unread(server, connection)
+        assert records_of((await asked(server)).body) == whole
+        assert [each is None for each in given] == [False, False, True]
+        connection.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        assert records_of((await connection.answer()).body) == whole
+    await until(lambda: not sendings.descriptors)
+
+
 @pytest.fixture
 def segment(server: Served, tmp_path: Path) -> Path:
     return min((tmp_path / "store" / "commitlog").iterdir())

@@ -68,14 +68,18 @@ def _is_refused(store: MessageStore, message: Message) -> bool:
     return False
 
 
-def log_of(root: Path) -> tuple[int, bytes, dict[tuple[str, int], list[tuple[int, int, int]]]]:
-    """End, bytes and units of a directory that nobody has open, made anew to the end of its log."""
+def log_of(
+    root: Path, end: int = 1 << 60
+) -> tuple[int, bytes, dict[tuple[str, int], list[tuple[int, int, int]]]]:
+    """End, bytes up to `end`, and units of a directory that nobody has open, made anew to the end
+    of its log."""
     parts = StoreParts.open(
         OsFiles(root), SMALL, SystemClock(), lambda _call: None, Limits(), SHARD
     )
     reader, start, found = BlockReader(parts.log, LogShape(SMALL.segment_bytes)), 0, b""
-    while start < parts.recovery.end:
-        blocks = reader.read(start, parts.recovery.end)
+    end = min(end, parts.recovery.end)
+    while start < end:
+        blocks = reader.read(start, end)
         found, start = found + bytes(blocks.data), blocks.end
     units = {
         (queue.topic, queue.queue_id): queue.units(0, queue.max_offset) for queue in parts.queues

@@ -125,6 +125,8 @@ class FailedDeliveries:
             return
         fault: Exception | None = None
         for queue in subscription.sources:
+            if subscription.is_closed:
+                return  # what it holds is let go over some turns
             if queue.leases.has_failing:
                 taken = queue.leases.take_failing(WATCH_MESSAGES)
                 items = [FailedDelivery(queue, offset, lease) for offset, lease in taken]
@@ -192,6 +194,9 @@ class FailedDeliveries:
     ) -> list[FailedDelivery]:
         """In a group in order a message stays where it is and blocks its key, until the last
         delivery. Returns those that are to go to the dead letters."""
+        if subscription.is_closed:
+            course.ended += items
+            return []
         again = 0
         dead: list[FailedDelivery] = []
         uncounted: list[Held] = []
@@ -234,8 +239,9 @@ class FailedDeliveries:
         course: _Course,
     ) -> None:
         key = await self._key_of(item)
-        if not item.queue.leases.is_moving(item.offset, item.lease):
-            course.ended.append(item)  # while another was written
+        is_moving = item.queue.leases.is_moving(item.offset, item.lease)
+        if subscription.is_closed or not is_moving:
+            course.ended.append(item)  # while another was written, or its key was read
         elif group.on_exhausted is WhenExhausted.SKIP:
             await self.skip(subscription, item)
             self._note_end(TraceKind.SKIPPED, item, reason)

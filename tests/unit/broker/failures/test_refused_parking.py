@@ -184,3 +184,29 @@ async def test_what_happens_while_one_is_released_holds(
         assert parked_now(world) == ([0] if is_parked else [])
         wanted = ["b1"] if is_parked else ["a2" if meanwhile == "commit" else "a1", "b1"]
         assert texts(await world.receive(force=True)) == wanted
+
+
+@pytest.mark.parametrize("when", ["before", "while its key is read"])
+async def test_nothing_is_made_of_what_a_deleted_topic_still_holds(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running() as world:
+        deliveries = await begun(world)
+        await refused(world, world.nack(*deliveries))
+        subscription = world.broker.groups.find(GROUP, TOPIC)
+        assert subscription is not None
+        assert in_flight(world) == 1, "it is failing still"
+        steps = []
+
+        async def key_of(_item: object) -> str:
+            steps.append(subscription.close())  # which has let go of nothing yet
+            return "a"
+
+        if when == "before":
+            await key_of(None)
+        else:
+            monkeypatch.setattr(world.broker.failed_deliveries, "_key_of", key_of)
+        await world.broker.failed_deliveries.watch(subscription)
+        assert len(steps) == 1
+        assert parked_now(world) == []
+        assert in_flight(world) == 1, "the deletion lets it go"

@@ -1,18 +1,24 @@
 """Where a client receives and settles in a cluster of several shards: at the leaders while there is
 much to do, at any node to wait. By rules without I/O, and against three nodes of three shards."""
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from curlew_client import AsyncClient, CurlewError
+from curlew_client.consuming.calls import GroupCalls, LeasedGroup, ReceiveOptions
+from curlew_client.consuming.decisions import Decision
 from curlew_client.consuming.leaders import Leaders, by_leader
 from curlew_client.consuming.messages import Received
+from curlew_client.errors import ConnectionFailed, NotAllowed, SystemBusy
 from curlew_client.options import believed, node_of
 from curlew_client.producing.routes import UNREACHED_S, Routes
+from curlew_client.wire.http1 import Answer
 
 from app.api.relay.over_shards import OverShards
 from tests.support.cluster.three_nodes import ServedNode, three_nodes
@@ -109,6 +115,98 @@ def test_messages_are_settled_where_they_came_from() -> None:
     found.gave(URLS[1], some, 2)
     found.gave(None, others, 2)
     assert by_leader([*some, *others], lambda each: each) == [(URLS[1], some), (None, others)]
+
+
+# --- requests, to a sender that answers what it is told to
+
+
+class Sender:
+    """Answers by the leader that is asked; None: any node."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str | None, dict[str, Any]]] = []
+        self.answers: dict[str | None, object] = {}
+        self.waiting = asyncio.Event()
+
+    async def learn_route(self, _topic: str, _deadline_s: float) -> None:
+        return
+
+    async def call(
+        self, _method: str, _target: str, body: bytes, *, leader: str | None = None, **_: Any
+    ) -> tuple[Answer, str]:
+        asked = json.loads(body)
+        self.asked.append((leader, asked))
+        answer = self.answers.get(leader, {"messages": []})
+        if isinstance(answer, Exception):
+            raise answer
+        if answer is ...:
+            self.waiting.set()
+            await asyncio.Event().wait()
+        if "acks" in asked:
+            answer = {"results": [{"status": 200} for _ in asked["acks"]]}
+        return Answer(200, b"", json.dumps(answer).encode(), keep_alive=True), leader or ""
+
+
+def calls() -> tuple[GroupCalls, Sender, Routes]:
+    sender: Any = Sender()
+    _, routes = of_three()
+    session: Any = SimpleNamespace(
+        client_id="me", timeout_s=1, options=SimpleNamespace(retries=0), routes=routes
+    )
+    return GroupCalls(session, sender, ReceiveOptions("orders", "billing")), sender, routes
+
+
+def gave(found: GroupCalls, url: str | None, handle: str) -> Decision:
+    message = Received[Any]({"receipt_handle": handle}, lambda _: None)
+    found._leaders.gave(url, [message], 1)
+    return Decision("ack", message)
+
+
+FORBIDDEN = NotAllowed("no", code="FORBIDDEN", status=403)
+BUSY = SystemBusy("not now", code="SYSTEM_BUSY", status=503, retryable=True)
+
+
+@pytest.mark.anyio
+async def test_what_one_leader_refuses_whole_is_said_again() -> None:
+    found, sender, _ = calls()
+    sender.answers = {URLS[0]: FORBIDDEN}
+    decisions = [gave(found, URLS[0], "a"), gave(found, URLS[1], "b")]
+    group = LeasedGroup(found)
+    group.leases.add([each.message for each in decisions], 0.0)
+    assert await group.settle(decisions) == decisions[:1]
+
+
+@pytest.mark.anyio
+async def test_a_leader_that_refuses_for_now_leaves_it_to_any_node() -> None:
+    found, sender, _ = calls()
+    sender.answers = {URLS[0]: BUSY}
+    assert [each.status for each in await found.settle([gave(found, URLS[0], "a")])] == [200]
+    assert [leader for leader, _ in sender.asked] == [URLS[0], None]
+
+
+@pytest.mark.anyio
+async def test_a_leader_that_is_gone_is_left_alone() -> None:
+    found, sender, _ = calls()
+    sender.answers = {URLS[0]: ConnectionFailed("gone", "unknown")}
+    for _ in range(3):
+        await found.settle([gave(found, URLS[0], "a")])
+    assert [leader for leader, _ in sender.asked] == [URLS[0], None, None, None]
+
+
+@pytest.mark.anyio
+async def test_a_receive_that_is_given_up_behind_an_empty_look_is_asked_for_again() -> None:
+    found, sender, _ = calls()
+    gave(found, None, "a")  # there is much to do
+    sender.answers = {None: ...}
+    receiving = asyncio.ensure_future(found.receive(1, 20.0, lambda _: None))
+    await sender.waiting.wait()
+    receiving.cancel()
+    await asyncio.gather(receiving, return_exceptions=True)
+    sender.answers = {None: {"messages": [{"receipt_handle": "b"}]}}
+    assert [each.receipt_handle for each in await found.recovered(lambda _: None)] == ["b"]
+    (_, given_up), (leader, again) = sender.asked[-2:]
+    assert leader is None
+    assert again == {**given_up, "wait": 0}
 
 
 # --- three nodes of three shards

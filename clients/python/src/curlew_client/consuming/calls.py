@@ -4,10 +4,10 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from curlew_client.aio.sending import OF_THE_NODE, AsyncSender
 from curlew_client.consuming.decisions import (
@@ -28,6 +28,8 @@ from curlew_client.wire.documents import loads
 from curlew_client.wire.durations import Duration, seconds_of
 from curlew_client.wire.http1 import path_part
 from curlew_client.wire.problems import error_of, error_of_problem
+
+T = TypeVar("T")
 
 LOG: Final = logging.getLogger("curlew_client")
 WAIT_S: Final = 20.0
@@ -118,7 +120,6 @@ class GroupCalls:
     async def _receive(
         self, asked: dict[str, Any], wait_s: float, settle: Callable[[Decision], Any]
     ) -> list[Received[Any]]:
-        self._open = asked
         routes, leaders = self._session.routes, self._leaders
         if routes.is_on:
             await self._sender.learn_route(
@@ -156,6 +157,7 @@ class GroupCalls:
         settle: Callable[[Decision], Any],
         leader: str | None,
     ) -> list[Received[Any]]:
+        self._open = asked
         answer, url = await self._sender.call(
             "POST",
             f"{self._target}receive?body=base64",
@@ -197,15 +199,13 @@ class GroupCalls:
         parts = by_leader(decisions, lambda each: each.message)
         if len(parts) == 1:
             return await self._settle_at(*parts[0])
-        found = await asyncio.gather(*(self._settle_part(*part) for part in parts))
-        return [each for part in found for each in part]
+        return await _all_of([self._settle_part(*part) for part in parts])
 
     async def _settle_part(self, leader: str | None, decisions: list[Decision]) -> list[Settled]:
         try:
             return await self._settle_at(leader, decisions)
-        except CurlewError as error:
-            status = error.status if isinstance(error, ServiceError) else 503
-            return [Settled(each, status, {"detail": str(error)}) for each in decisions]
+        except CurlewError as error:  # the request was refused, none of them: they are said again
+            return [Settled(each, 503, {"detail": str(error)}) for each in decisions]
 
     async def _settle_at(self, leader: str | None, decisions: list[Decision]) -> list[Settled]:
         if not self._can_release:
@@ -226,18 +226,18 @@ class GroupCalls:
         """Hold leases for longer. Where there are several leaders, the messages of one that cannot
         be asked are left out."""
         parts = by_leader(messages, lambda each: each)
-        found = await asyncio.gather(
-            *(self._extend_at(*part) for part in parts), return_exceptions=True
-        )
-        results: list[Extended] = []
-        for each in found:
-            if isinstance(each, BaseException):
-                if len(parts) == 1 or not isinstance(each, CurlewError):
-                    raise each
-                LOG.warning("leases of one shard cannot be extended now: %s", each)
-            else:
-                results += each
-        return results
+        if len(parts) == 1:
+            return await self._extend_at(*parts[0])
+        return await _all_of([self._extend_part(*part) for part in parts])
+
+    async def _extend_part(
+        self, leader: str | None, messages: list[Received[Any]]
+    ) -> list[Extended]:
+        try:
+            return await self._extend_at(leader, messages)
+        except CurlewError as error:
+            LOG.warning("leases of one shard cannot be extended now: %s", error)
+            return []
 
     async def _extend_at(self, leader: str | None, messages: list[Received[Any]]) -> list[Extended]:
         handles = [message.receipt_handle for message in messages]
@@ -257,12 +257,13 @@ class GroupCalls:
         ]
 
     async def _post(self, what: str, body: bytes, leader: str | None) -> Any:
-        """Straight to the leader; over any node when it cannot be reached, or leads no more."""
-        if leader is not None:
+        """Straight to the leader; over any node while it cannot be reached, when it leads no more,
+        and when it refuses for now, as that node tries again."""
+        if leader is not None and self._leaders.may_ask(leader, monotonic()):
             try:
                 return await self._post_to(leader, what, body)
             except CurlewError as error:
-                if not (isinstance(error, OF_THE_NODE) or is_not_leader(error)):
+                if not (error.retryable or isinstance(error, OF_THE_NODE) or is_not_leader(error)):
                     raise
                 self._failed(leader, error)
         return await self._post_to(None, what, body)
@@ -278,6 +279,17 @@ class GroupCalls:
             leader=leader,
         )
         return loads(answer.body)
+
+
+async def _all_of(parts: Sequence[Coroutine[Any, Any, list[T]]]) -> list[T]:
+    """The results of all, when each has ended; then what one of them raised."""
+    found = await asyncio.gather(*parts, return_exceptions=True)
+    results: list[T] = []
+    for each in found:
+        if isinstance(each, BaseException):
+            raise each
+        results += each
+    return results
 
 
 class LeasedGroup:

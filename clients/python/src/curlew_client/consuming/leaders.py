@@ -43,6 +43,10 @@ class Leaders:
             message.leader = url
         self._is_busy = 2 * len(messages) >= asked_for
 
+    def may_ask(self, url: str, now_s: float) -> bool:
+        """Whether it is not left alone, since it could not be reached."""
+        return self._routes.may_ask(url, now_s)
+
     def failed(self, url: str, error: CurlewError, now_s: float, *, is_of_the_node: bool) -> None:
         """A leader could not be asked."""
         self._routes.not_read(self._topic, url, error, now_s, is_of_the_node=is_of_the_node)

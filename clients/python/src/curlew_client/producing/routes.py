@@ -252,7 +252,7 @@ class Routes:
 
     def _straight(self, queue: RoutedQueue, now_s: float) -> str | None:
         url = queue.url
-        return None if url is None or self._unreached_s.get(url, 0) > now_s else url
+        return None if url is None or not self.may_ask(url, now_s) else url
 
     # --- reading
 
@@ -262,10 +262,14 @@ class Routes:
         kept = self._kept.get(topic)
         if not self.is_on or not self._is_cluster or kept is None or kept.route is None:
             return []
-        urls = [url for url in kept.route.readers if url is not None]
-        if len(urls) < len(kept.route.readers):
+        if None in kept.route.readers:
             return []
-        return urls if all(self._unreached_s.get(url, 0) <= now_s for url in urls) else []
+        urls = list(dict.fromkeys(url for url in kept.route.readers if url is not None))
+        return urls if all(self.may_ask(url, now_s) for url in urls) else []
+
+    def may_ask(self, url: str, now_s: float) -> bool:
+        """Whether a leader is not left alone, since it could not be reached."""
+        return self._unreached_s.get(url, 0) <= now_s
 
     def not_read(
         self, topic: str, url: str, error: CurlewError, now_s: float, *, is_of_the_node: bool

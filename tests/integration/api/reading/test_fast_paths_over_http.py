@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from app import node
 from app.api.server.file_sending import FileSending
 from app.domain.limits import KIB, MIB, Limits
 from app.domain.message import Message
+from app.node_parts import from_config
 from app.store import StoreConfig
 from app.store.config import FastPaths
 from tests.support.clients.frames import request_frame
@@ -91,7 +91,7 @@ async def test_pulls_are_the_same_with_fewer_fast_paths(
     from_files = FromFiles(monkeypatch)
 
     async def answers(fast_paths: FastPaths) -> Answers:
-        monkeypatch.setattr(node, "StoreConfig", partial(StoreConfig, fast_paths=fast_paths))
+        monkeypatch.setattr(from_config, "StoreConfig", partial(StoreConfig, fast_paths=fast_paths))
         async with served_node(tmp_path, LIMITS) as server:
             assert server.node.store._config.fast_paths == fast_paths
             return await pulled(server)

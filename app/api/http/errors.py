@@ -415,8 +415,11 @@ def _descendants(kind: type[CurlewError]) -> Iterator[type[CurlewError]]:
 
 
 def with_outcome_of_send(error: CurlewError) -> CurlewError:
-    """Set `outcome` where the broker left it open: a refusal stored nothing, a fault may have."""
+    """Set `outcome` where the broker left it open: a refusal stored nothing, a fault may have. And
+    say RocketMQ's word for a shard that lacks replicas."""
     if error.outcome is None:
         fault = isinstance(error, errors.NodeFault)
         error.outcome = "unknown" if fault else "not_stored"
+    if isinstance(error, errors.NotEnoughReplicas):
+        error.fields["send_status"] = "SLAVE_NOT_AVAILABLE"
     return error

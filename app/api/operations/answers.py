@@ -33,7 +33,7 @@ _REASONS: Final = {
     500: "The node failed",
     502: "The connection to the node that leads the shard ended; it is not known what was done",
     503: "The service cannot answer now; see Retry-After",
-    504: "No reply came in time; the request is stored",
+    504: "It took too long: the message is written and not safe yet, or stored without a reply",
     507: "The disk is full, or the topic holds as much as it may",
 }
 

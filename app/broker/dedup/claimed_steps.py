@@ -46,6 +46,11 @@ class Parts(NamedTuple):
     delayed: list[Delayed]
     """In the order of the request; nothing when they are for now."""
 
+    @property
+    def message_count(self) -> int:
+        """Of all parts."""
+        return len(self.delayed) or sum(map(len, self.chosen.values()))
+
     def order(self) -> list[int]:
         """The queue of each message, in the order of the request."""
         order = [0] * sum(map(len, self.chosen.values()))

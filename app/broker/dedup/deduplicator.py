@@ -149,7 +149,9 @@ class Deduplicator:
             stored = self._append(topic, parts, claim, scope, now_ms, flush)
         except CurlewError as error:
             raise with_outcome(error, "not_stored") from None
-        if not await is_safe_by(deadline, stored.confirmation, len(items)):
+        if deadline is None and self._sends is None:
+            await stored.confirmation.wait()
+        elif not await is_safe_by(deadline, stored.confirmation, len(items)):
             raise not_safe_yet((await stored.placed())[0], stored.confirmation)
         return Once(await stored.placed(), is_repeated=False)
 
@@ -291,8 +293,8 @@ class Deduplicator:
     ) -> Stored | Waiting:
         """The entry and the messages as one step, in this turn."""
         key = topic_key(topic.name, topic.generation)
-        count = len(parts.delayed) or sum(map(len, parts.chosen.values()))
-        sent = begun(self._sends, count)
+        sends = self._sends
+        sent = AppendFuture() if sends is None else sends.begin(parts.message_count)
         pending = Pending(sent)
         if parts.delayed:  # they have no offsets yet to come back to
             placed = Placed(len(parts.delayed), (), ())

@@ -185,6 +185,8 @@ async def test_too_few_in_sync_refuse_before_anything_is_stored(leader: Leader, 
     problem = answer.json()
     assert (answer.status, problem["code"]) == (503, "NOT_ENOUGH_REPLICAS")
     assert (problem["outcome"], answer.headers[b"retry-after"]) == ("not_stored", b"1")
+    if "results" not in problem:
+        assert problem["send_status"] == "SLAVE_NOT_AVAILABLE"
     for result in problem.get("results", ()):
         assert (result["status"], result["error"]["outcome"]) == (503, "not_stored")
     assert (await sending(leader, kind, EARLY)).status in {200, 201}

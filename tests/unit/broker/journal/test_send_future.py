@@ -163,6 +163,18 @@ def test_who_hears_of_the_end_hears_it_behind_an_early_answer_and_a_time_out(ben
     assert error.outcome == "unknown"
 
 
+def test_who_asks_for_the_end_behind_an_early_answer_hears_it_when_it_comes(bench: Bench) -> None:
+    """As a large one-way batch does, whose parts are answered in several turns."""
+    ends: list[object] = []
+    future = bench.begin("early", is_early=True)
+    future.here()
+    future.at_end(ends.append)
+    assert ends == [], "only its sender is answered"
+    error = StoreFailed("deposed", outcome="unknown")
+    future.done(error)
+    assert ends == [error]
+
+
 async def test_a_wait_ends_with_what_is_known(bench: Bench) -> None:
     confirmed, late, failed = bench.begin("a"), bench.begin("b"), bench.begin("c")
     told: list[bool | type[Exception]] = []

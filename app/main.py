@@ -18,8 +18,8 @@ from app.api.relay.relay import Relay
 from app.api.server import Connections, TlsListener, guarded
 from app.api.server.cluster_listener import ClusterApp, ClusterListener, PolicyRefresh
 from app.config import Config, ConfigError
-from app.face import Face
 from app.node import Node
+from app.node_app import NodeApp
 from app.web import LiveStreams
 
 _LOG: Final = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class NodeServer(uvicorn.Server):
         self.open_connections = Connections(node.limits)
         self._live = LiveStreams()
         self.relay = relay_of(node)
-        self.face = app = Face(node, self.open_connections, self._live, self.relay)
+        self.app = app = NodeApp(node, self.open_connections, self._live, self.relay)
         self._cluster = _cluster_listener(node, app)
         super().__init__(
             uvicorn.Config(

@@ -33,7 +33,7 @@ from app.node_parts.from_config import (
 )
 from app.node_parts.housekeeping import Housekeeping
 from app.node_parts.lone_shard import LoneShard
-from app.node_parts.own_shard import OwnShard, TermFace
+from app.node_parts.own_shard import OwnShard, TermApp
 from app.node_parts.pulse import Pulse
 from app.node_parts.served_term import ServedTerm, TermParts
 from app.running_config import RunningConfig
@@ -74,7 +74,7 @@ class Node:
         self.node_id = shard.node_id
         self.term: ServedTerm | None = None
         """In which it leads its shard now."""
-        self._face: TermFace | None = None
+        self._app: TermApp | None = None
         self._shard = shard
         self._stack = AsyncExitStack()
         tls = (self.tls, self.cluster_tls)
@@ -167,24 +167,24 @@ class Node:
         """What it says of itself while it leads nothing."""
         return self._shard.following
 
-    def turns_to(self, face: TermFace) -> None:
+    def answer_by(self, app: TermApp) -> None:
         """Have requests answered by this from now on."""
-        self._face = face
+        self._app = app
         if self.term is None:
-            face.follow()
+            app.follow()
         else:
-            face.serve(self.term)
+            app.serve(self.term)
 
     def begin_term(self, term: ServedTerm) -> None:
         """The node leads its shard."""
         self.term = term
-        if self._face is not None:
-            self._face.serve(term)
+        if self._app is not None:
+            self._app.serve(term)
 
     def take_no_more(self) -> None:
         """The term is about to end: what comes from now on is for the next leader."""
-        if self._face is not None:
-            self._face.follow()
+        if self._app is not None:
+            self._app.follow()
 
     async def end_term(self) -> None:
         """The term is over: who waits is answered, and nobody uses its store when this returns."""
@@ -193,8 +193,8 @@ class Node:
             return
         self.take_no_more()
         await term.drain()
-        if self._face is not None:
-            await self._face.end_term()
+        if self._app is not None:
+            await self._app.end_term()
         await term.close()
 
     async def drain(self) -> None:

@@ -7,7 +7,7 @@ from app.cluster import Beat
 from app.node_parts.served_term import ServedTerm
 
 
-class TermFace(Protocol):
+class TermApp(Protocol):
     """What answers requests for a node."""
 
     def serve(self, term: ServedTerm) -> None:

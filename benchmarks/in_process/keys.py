@@ -32,8 +32,8 @@ from app.domain.access.keys import KEY_ID_BYTES, KEY_SECRET_BYTES, digest_of, ma
 from app.domain.access.policies import Effect, Policy, read_actions, read_pattern, read_subject
 from app.domain.positions import FlushMode
 from app.domain.settings import TopicSettings
-from app.face import Face
 from app.node import Node
+from app.node_app import NodeApp
 from tests.support.nodes.brokers import put_topic
 
 TOPIC: Final = "orders"
@@ -62,7 +62,7 @@ class Sender:
 
     def __init__(self, node: Node, header: bytes) -> None:
         connections = Connections(node.limits)
-        config = uvicorn.Config(Face(node, connections), lifespan="off", log_config=None)
+        config = uvicorn.Config(NodeApp(node, connections), lifespan="off", log_config=None)
         config.load()
         self._left = 0
         self._done = asyncio.Event()

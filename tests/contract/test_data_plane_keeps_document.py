@@ -21,8 +21,8 @@ from app.api.formats.media import ENVELOPE, FRAMES, NDJSON
 from app.cluster import migrate
 from app.config import Config
 from app.domain.message import Message
-from app.face import Face
 from app.node import Node
+from app.node_app import NodeApp
 from tests.support.clients.frames import request_frame
 
 pytestmark = pytest.mark.anyio
@@ -102,7 +102,7 @@ async def check(tmp_path: Path) -> AsyncIterator[Checker]:
     config = Config(data_dir=tmp_path)
     migrate(config.database)
     node = await Node.open(config)
-    transport = httpx.ASGITransport(Face(node))
+    transport = httpx.ASGITransport(NodeApp(node))
     try:
         async with httpx.AsyncClient(
             transport=transport, base_url="http://localhost:8710"

@@ -24,8 +24,8 @@ from app.domain.message import Message
 from app.domain.names import FLOORS_TOPIC, nearest
 from app.domain.positions import FlushMode
 from app.domain.settings import GroupSettings, TopicSettings
-from app.face import Face
 from app.node import Node
+from app.node_app import NodeApp
 from app.store.topics.topic_floors import TopicState
 from tests.support.clients.asgi import Answer, call
 from tests.support.clients.frames import request_frame
@@ -120,7 +120,7 @@ async def test_the_largest_batches(tmp_path: Path, turn_watch: TurnWatch, kind: 
         # what is synced is confirmed together
         flush = FlushMode.SYNC if kind == "many keys" else FlushMode.ASYNC
         await put_topic(node.broker, "orders", TopicSettings(queues=4, flush=flush))
-        app = Face(node)
+        app = NodeApp(node)
         await post(app, json.dumps({"messages": [BATCHES["many keys"]]}).encode())  # warm
         with turn_watch.short_turns():
             answer = await post(app, body)
@@ -159,7 +159,7 @@ async def test_the_largest_frame(tmp_path: Path, turn_watch: TurnWatch, kind: st
 async def test_many_delayed_messages(tmp_path: Path, turn_watch: TurnWatch) -> None:
     async with open_node(tmp_path) as node:
         await put_topic(node.broker, "orders", TopicSettings(queues=4, flush=FlushMode.ASYNC))
-        app = Face(node)
+        app = NodeApp(node)
         await post(app, batch_of({"text": "x", "delay": "1h"}, 2))  # warm
         with turn_watch.short_turns():
             answer = await post(app, batch_of({"text": "x", "delay": "1h"}, 10_000))
@@ -175,7 +175,7 @@ async def test_a_large_batch_that_is_stored_once(tmp_path: Path, turn_watch: Tur
     key = {b"idempotency-key": b"once"}
     async with open_node(tmp_path) as node:
         await put_topic(node.broker, "orders", TopicSettings(queues=4, flush=FlushMode.ASYNC))
-        app = Face(node)
+        app = NodeApp(node)
         for _ in range(2):
             await post(app, batch_of({"text": "x"}, 1), {b"idempotency-key": b"warm"})
         with turn_watch.short_turns():
@@ -229,7 +229,7 @@ async def store_in_one_step(
     queues = QUEUES if kind == "many queues" else 4
     async with open_node(directory) as node:
         await put_topic(node.broker, "orders", TopicSettings(queues=queues, flush=FlushMode.ASYNC))
-        app = Face(node)
+        app = NodeApp(node)
         await post(app, batch_of({"text": "x"}, 1_000), {b"idempotency-key": b"warm"})
 
         def stored() -> int:
@@ -388,7 +388,7 @@ async def test_a_trace_and_a_queue_for_a_large_batch(tmp_path: Path, turn_watch:
     properties = {f"name-{number}": "x" for number in range(100)}
     async with open_node(tmp_path) as node:
         await put_topic(node.broker, "orders", TopicSettings(queues=4, flush=FlushMode.ASYNC))
-        app = Face(node)
+        app = NodeApp(node)
         body = batch_of({"text": "x", "properties": properties}, 10_000)
         for _ in range(2):  # the first time to warm
             with turn_watch.measured():
@@ -401,7 +401,7 @@ async def test_a_trace_and_a_queue_for_a_large_batch(tmp_path: Path, turn_watch:
 
 async def test_the_figures_of_many_groups(tmp_path: Path, turn_watch: TurnWatch) -> None:
     async with open_node(tmp_path) as node:
-        app = Face(node)
+        app = NodeApp(node)
         await call(app, "GET", "/metrics")  # warm
         await put_group(node.broker, "workers", GroupSettings())
         snapshot = node.metadata.snapshot
@@ -418,7 +418,7 @@ async def test_the_figures_of_many_groups(tmp_path: Path, turn_watch: TurnWatch)
 
 async def test_the_lag_over_many_topics(tmp_path: Path, turn_watch: TurnWatch) -> None:
     async with open_node(tmp_path) as node:
-        app = Face(node)
+        app = NodeApp(node)
         for topic in [f"orders-{number}" for number in range(8)]:
             await put_topic(node.broker, topic, TopicSettings(queues=QUEUES))
             rows = [QueuePosition(queue_id, 0) for queue_id in range(QUEUES)]
@@ -460,7 +460,7 @@ async def test_where_many_topics_stand(tmp_path: Path, turn_watch: TurnWatch, po
     async with open_node(tmp_path) as node:
         for topic in topics:
             await put_topic(node.broker, topic, TopicSettings(queues=QUEUES))
-        app = Face(node)
+        app = NodeApp(node)
 
         async def get(names: list[str]) -> Answer:
             query = f"topics={','.join(names)}"

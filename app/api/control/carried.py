@@ -30,7 +30,7 @@ async def carried(request: Request) -> Response | None:
         return None
     operation = services.rights.operation(request.scope["route"].operation_id)
     if relay.follows:
-        if operation.of_node:
+        if operation.by_each_node:
             return None
         await authorize(request)
         await relay.carry_whole(request.scope[CONTEXT_KEY], sends=operation.sends)

@@ -126,7 +126,7 @@ class Operation:
     """The shard that it is for; None: it is done by the node that was asked."""
     across: Across | None = None
     """How it is done over all shards; None: it is of one."""
-    of_node: bool = False
+    by_each_node: bool = False
     """Answered by the node that was asked, also by one that follows the leader of its shard."""
     is_direct: bool = False
     """Begins without a task, and asks for one (`in_task`) when it needs more than confirmations."""

@@ -24,7 +24,6 @@ from app.api.http.request_context import (
     WHOLE_BODY,
     AsgiApp,
     ClientGone,
-    Headers,
     RequestContext,
     batch_too_large,
 )
@@ -222,7 +221,7 @@ class Relay:
         for is_again in (False, True):
             if is_again:
                 with suppress(CurlewError):
-                    await self._metadata.refresh()
+                    await self.refresh()
             for shard in self.shards_from_here():
                 try:
                     connection, url = await self._reach(exchange, shard)
@@ -230,7 +229,9 @@ class Relay:
                     found = found or error
                     continue
                 try:
-                    if not await self._exchange(exchange, connection, body, shard, sends=sends):
+                    if not await self._exchange(
+                        exchange, connection, body, shard, sends=sends, is_whole=True
+                    ):
                         return
                 finally:
                     self._release(url, connection)
@@ -292,16 +293,18 @@ class Relay:
         shard: str,
         *,
         sends: bool,
+        is_whole: bool = False,
     ) -> bool:
         """Send the request and pass the answer on; True: it is to be sent once more. Without a
-        `body` it is read as it comes, and cannot be sent again."""
+        `body` it is read as it comes, and cannot be sent again. `is_whole`: it is done over all
+        shards by whoever is asked, not for this shard alone."""
         self.relayed_count += 1
         loop = asyncio.get_running_loop()
         watch = ClientWatch(exchange.receive, exchange)
         timer: asyncio.TimerHandle | None = None
         try:
             with watch:
-                await self._send(exchange, connection, body)
+                await self._send(exchange, connection, body, is_whole=is_whole)
                 timer = loop.call_later(WATCH_AFTER_S, watch.watch, connection.abort)
                 try:
                     await connection.head()
@@ -325,7 +328,12 @@ class Relay:
         return False
 
     async def _send(
-        self, exchange: RequestContext, connection: PeerConnection, body: bytes | None
+        self,
+        exchange: RequestContext,
+        connection: PeerConnection,
+        body: bytes | None,
+        *,
+        is_whole: bool,
     ) -> None:
         scope = exchange.scope
         connection.is_to_head = scope["method"] == "HEAD"
@@ -335,7 +343,9 @@ class Relay:
             for name, value in scope["headers"]
             if name not in STAYS and not name.startswith(PREFIX)
         ]
-        lines += [b"%b: %b" % each for each in self._envelope_headers(exchange)]
+        envelope = self._envelope_of(exchange)._replace(is_whole=is_whole)
+        lines += [b"%b: %b" % each for each in envelope.headers()]
+        lines.append(b"%b: %b" % (REQUEST_ID, exchange.request_id))
         if body is not None:
             if body or b"content-length" in exchange.headers:
                 lines.append(b"content-length: %d" % len(body))
@@ -361,16 +371,11 @@ class Relay:
 
     def _envelope_of(self, exchange: RequestContext) -> Envelope:
         versions = self._metadata.snapshot.version, self._policy_version()
-        return of_caller(exchange.caller, versions, exchange.scope)._replace(is_whole=self.follows)
+        return of_caller(exchange.caller, versions, exchange.scope)
 
     def _envelope_of_call(self, exchange: RequestContext, request: CallRequest) -> Envelope:
         envelope = self._envelope_of(exchange)._replace(asks=request.asks)
         return of_node(envelope) if request.is_of_node else envelope
-
-    def _envelope_headers(self, exchange: RequestContext) -> Headers:
-        headers = self._envelope_of(exchange).headers()
-        headers.append((REQUEST_ID, exchange.request_id))
-        return headers
 
     # --- calls
 

@@ -430,8 +430,8 @@ class Metadata:
         of life and renew the lease of a shard without replicas. One statement on PostgreSQL, and
         none where a replica's question has brought the answer within the last second."""
         carried = None if renews else self._carried.fresh()
-        if carried is not None:
-            return carried
+        if carried is not None and carried.version >= self.snapshot.version:
+            return carried  # an older one, from before a refresh, would tell of an older database
         now_ms = self._clock.now_ms()
         if renews and self._database.address.sqlite_file is not None:
             async with self._database.transaction() as connection:

@@ -392,6 +392,16 @@ class TestBeats:
         assert carried.epoch == 1
         assert carried.is_replica
 
+    async def test_one_from_before_a_refresh_is_none(self, nodes: list[Metadata]) -> None:
+        """It would tell of a database that is older than what the node knows."""
+        node = nodes[0]
+        await node.replica_sets.join(asking("a"))
+        await node.shard_rows("a").read()
+        await nodes[1].replica_sets.join(asking("b"))
+        await node.refresh()
+        beat = await node.beat("a", renews=False)
+        assert beat.version == node.snapshot.version
+
     async def test_an_old_answer_is_none(self, nodes: list[Metadata], url: str) -> None:
         clock = FakeClock()
         metadata = await Metadata.open(ClusterConfig(url), clock)

@@ -172,7 +172,7 @@ async def get_routes(
     "GET /v1/cluster",
     "The nodes and shards of the cluster",
     needs={"cluster": Action.GET},
-    of_node=True,
+    by_each_node=True,
 )
 async def get_cluster(services: WithServices) -> ClusterDocument:
     """A lone node is a cluster of one shard."""
@@ -207,7 +207,7 @@ async def get_cluster(services: WithServices) -> ClusterDocument:
     "GET /v1/cluster/events",
     "What happened to the nodes and shards",
     needs={"cluster": Action.GET},
-    of_node=True,
+    by_each_node=True,
 )
 async def get_cluster_events(
     services: WithServices,

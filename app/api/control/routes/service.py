@@ -71,7 +71,7 @@ async def get_readiness(
     "GET /metrics",
     "Figures for Prometheus",
     needs={"cluster": Action.GET},
-    of_node=True,
+    by_each_node=True,
 )
 async def get_metrics(services: WithServices) -> PlainTextResponse:
     """The Prometheus text format; names and labels are RocketMQ 5's where it has one. By topic and
@@ -98,7 +98,7 @@ async def get_metrics(services: WithServices) -> PlainTextResponse:
     "GET /v1/config",
     "Every setting of this node",
     needs={"cluster": Action.ADMIN},
-    of_node=True,
+    by_each_node=True,
     answers={200: Answer(headers=ETAG_HEADER)},
 )
 async def get_config(services: WithServices, response: Response) -> ConfigDocument:
@@ -113,7 +113,7 @@ async def get_config(services: WithServices, response: Response) -> ConfigDocume
     "PATCH /v1/config",
     "Change settings while nodes run",
     needs={"cluster": Action.ADMIN},
-    of_node=True,
+    by_each_node=True,
     body=Body(
         {MERGE_PATCH: ConfigPatch, JSON: ConfigPatch},
         required=True,
@@ -150,7 +150,7 @@ def _configuration_of(services: Services) -> Configuration:
     "GET /v1/limits",
     "Every bound of this service",
     needs={"service": Action.GET},
-    of_node=True,
+    by_each_node=True,
 )
 async def get_limits(services: WithServices) -> dict[str, int]:
     """Sizes in bytes, durations in milliseconds or seconds as named."""
@@ -161,7 +161,7 @@ async def get_limits(services: WithServices) -> dict[str, int]:
     "GET /v1/error-codes",
     "Every code that a problem document may carry",
     needs={"service": Action.GET},
-    of_node=True,
+    by_each_node=True,
 )
 async def list_error_codes() -> ErrorCodeList:
     """Codes are stable; statuses and titles may be made more precise."""
@@ -172,7 +172,7 @@ async def list_error_codes() -> ErrorCodeList:
     "GET /v1/nodes",
     "The nodes of the cluster",
     needs={"cluster": Action.GET},
-    of_node=True,
+    by_each_node=True,
 )
 async def list_nodes(services: WithServices) -> NodeList:
     """All nodes that ever registered, with their last sign of life."""

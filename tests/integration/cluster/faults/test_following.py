@@ -41,7 +41,7 @@ async def follows(served: ServedNode) -> None:
 def is_one_of_several(served: ServedNode) -> None:
     """Let it know that its term may end before it does."""
     served.node._shard.following = Follows()
-    served.node.turns_to(served.server.face)
+    served.node.answer_by(served.server.app)
 
 
 async def test_any_request_goes_to_a_node_that_leads(tmp_path: Path, url: str) -> None:

@@ -167,6 +167,22 @@ async def test_a_request_that_is_sent_again_has_its_body(monkeypatch: pytest.Mon
     assert client.exchange.status == 201
 
 
+async def test_a_part_is_no_whole_request_though_its_node_follows_meanwhile() -> None:
+    """What one shard is to do would be done over all."""
+    other = Other(STORED)
+    client = Client("POST", [(b"content-length", b"4")])
+    client.scope[WHOLE_BODY] = b"body"
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        relay.follow()  # while the connection is made
+        await Other.serve(other, reader, writer)
+
+    other.serve = serve  # type: ignore[method-assign]
+    async with relaying(other) as relay:
+        await carry(relay, client)
+    assert b"whole" not in other.heads[0]
+
+
 async def test_a_body_that_went_by_is_not_sent_again() -> None:
     """Nothing was done, and the client, who has it, may send it again."""
     other = Other(MOVED)

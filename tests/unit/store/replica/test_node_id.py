@@ -42,6 +42,20 @@ def test_a_copy_is_told_apart_until_it_is_settled(tmp_path: Path) -> None:
     assert node_id_of(tmp_path / "one") == made
 
 
+def test_a_backup_that_is_brought_back_in_place_is_told_apart(tmp_path: Path) -> None:
+    """Twenty times, as the file system may give the same inode again, or not."""
+    node_id_of(tmp_path)
+    file = tmp_path / "node-id"
+    for _ in range(20):
+        kept = file.read_bytes()
+        file.unlink()
+        file.write_bytes(kept)
+        copy = node_id_of(tmp_path)
+        assert copy.is_copy
+        settle(tmp_path, copy)
+        assert not node_id_of(tmp_path).is_copy
+
+
 def test_it_is_on_the_medium_before_it_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,7 +77,7 @@ def test_what_a_start_left_that_was_killed_is_no_id(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["node-id"]
 
 
-@pytest.mark.parametrize("text", ["", "0123456789abcdef", "0123 inode 4\n", "\xff inode 4\n"])
+@pytest.mark.parametrize("text", ["", "0123456789abcdef", "0123 inode 4.0\n", "\xff inode 4.0\n"])
 def test_a_damaged_one_is_never_replaced(tmp_path: Path, text: str) -> None:
     (tmp_path / "node-id").write_text(text, encoding="latin-1")
     with pytest.raises(NodeIdUnreadable, match=r"node-id is damaged.*delete it"):

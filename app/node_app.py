@@ -30,7 +30,7 @@ END_SECONDS: Final = 1.0
 """How long requests that are at work in a term that is over may take to end by themselves."""
 
 
-class Face:
+class NodeApp:
     """The ASGI application of a node."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Face:
         self._gateway: Gateway
         self._counted: _Counted | None = None
         self._app: ASGIApp
-        node.turns_to(self)
+        node.answer_by(self)
         node.running.listen(self._follow_settings)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
+from app.api.relay import peers
 from app.config import Config
 from app.domain.limits import Limits
 from app.main import NodeServer, bind
@@ -73,8 +75,15 @@ async def three_nodes(
     directory: Path, url: str, limits: Limits | None = None, **settings: Any
 ) -> AsyncIterator[list[ServedNode]]:
     """Nodes of the shards a, b and c, which know of each other, with a topic `orders` of three
-    queues, one in each."""
+    queues, one in each.
+
+    They have one event loop. So whatever holds that up counts as the silence of the node that is
+    asked, and a busy machine holds it up for a second: they are patient with each other.
+    """
     nodes: list[ServedNode] = []
+    patience = pytest.MonkeyPatch()
+    patience.setattr(peers, "CONNECT_SECONDS", PATIENCE_S)
+    patience.setattr(peers, "SECONDS", PATIENCE_S)
     try:
         for name in "abc":
             node = await start_node(directory, url, name, limits, **settings)
@@ -88,3 +97,4 @@ async def three_nodes(
         for each in nodes:
             if not each.serving.done():
                 await each.stop()
+        patience.undo()

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api import Credentials, build_api
 from app.api.gateway import Gateway
+from app.api.http.foreign_pages import PAGES
 from app.api.quotas.quotas import Quotas, QuotaSettings
 from app.api.relay.relay import Relay
 from app.api.server import Connections
@@ -119,29 +120,56 @@ def quotas_of(node: Node) -> Quotas | None:
     return None if settings == QuotaSettings() else Quotas(settings, node.clock.monotonic_s)
 
 
+class _AtWork:
+    """One request."""
+
+    __slots__ = ("task",)
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[object] | None = None
+        """Where it goes on; None in the turn of the loop in which it has begun."""
+
+
 class _Counted:
     """An application that ends before its node does: it knows the requests that it has at work."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-        self._tasks: set[asyncio.Task[object]] = set()
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._at_work: set[_AtWork] = set()
+        self._none_left = asyncio.Event()
+        self._none_left.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await in_task()
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+        if scope.get("path", "").startswith(PAGES):
+            # They use no broker but by requests of their own, and stay open over terms.
+            await self._gateway(scope, receive, send)
+            return
+        request = _AtWork()
+        self._at_work.add(request)
+        self._none_left.clear()
         try:
-            await self._app(scope, receive, send)
+            await in_task()
+            request.task = asyncio.current_task()
+            await self._gateway(scope, receive, send)
         finally:
-            self._tasks.discard(task)
+            self._at_work.discard(request)
+            if not self._at_work:
+                self._none_left.set()
 
     async def end(self) -> None:
-        """Wait for them, and cut off those that take too long."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=END_SECONDS)
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            _LOG.warning("%d requests are cut off: the term is over", len(self._tasks))
-            await asyncio.wait(self._tasks)
+        """Wait for them, and cut off those that take too long: what is told to them then takes no
+        longer either."""
+        while not await self._have_ended():
+            self._gateway.is_over = True
+            _LOG.warning("%d requests are cut off: the term is over", len(self._at_work))
+            for task in {each.task for each in self._at_work}:
+                if task is not None:
+                    task.cancel()
+
+    async def _have_ended(self) -> bool:
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                await self._none_left.wait()
+        except TimeoutError:
+            return False
+        return True

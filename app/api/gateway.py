@@ -88,7 +88,13 @@ from app.api.telemetry.request_metrics import RequestMetrics
 from app.domain.access.audit import AuditLog, Denial
 from app.domain.access.caller import OPEN, STRANGER
 from app.domain.access.refusals import NotPermitted, Unauthorized
-from app.domain.errors import CurlewError, InternalError, InvalidRequest, NotLeader
+from app.domain.errors import (
+    CurlewError,
+    InternalError,
+    InvalidRequest,
+    NotLeader,
+    ShardUnavailable,
+)
 from app.domain.limits import Limits
 from app.domain.names import stored_name
 from app.runtime.direct import in_task
@@ -153,6 +159,8 @@ class Gateway:
         self._traffic = traffic or RequestMetrics()
         self.logs_access = access_log
         """Whether each request is a line of the log; may change at any time."""
+        self.is_over = False
+        """Whether the node leads no more: a request that is cancelled now is told so."""
         self._forwarded = forwarded
         self._credentials = credentials
         self._quotas = quotas
@@ -196,8 +204,8 @@ class Gateway:
             await _answer_problem(
                 exchange, self._of_send(exchange, error, name) if sends else error
             )
-        except ClientGone:
-            return
+        except (ClientGone, asyncio.CancelledError) as end:
+            await self._end_early(exchange, end, name if sends else None)
         except Exception:  # noqa: BLE001  # the last resort: logged with its traceback
             await _answer_unexpected(exchange, sends=sends)
         finally:
@@ -260,6 +268,30 @@ class Gateway:
         if self._send_failed is not None:
             self._send_failed(exchange, stored_name(exchange.namespace, topic), error.code)
         return with_outcome_of_send(error)
+
+    async def _end_early(
+        self, exchange: RequestContext, end: BaseException, sends_to: str | None
+    ) -> None:
+        """Answer what was at work when the node ceased to lead, if the client is there. An answer
+        that has begun stays without its end, which ends the connection."""
+        if isinstance(end, ClientGone):
+            return
+        if not self.is_over:
+            raise end
+        if exchange.started:
+            return
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+        error: CurlewError = ShardUnavailable(
+            "this node leads its shard no more, and the request was cut off: it may have been"
+            " carried out",
+            hint="look before you send it again, or send under an idempotency key",
+            outcome=None if sends_to is None else "unknown",
+        )
+        if sends_to is not None:
+            error = self._of_send(exchange, error, sends_to)
+        await _answer_problem(exchange, error)
 
     def _end(self, exchange: RequestContext, operation_id: str, seconds: float) -> None:
         """Give back what the request held while it was at work, and log it where all are."""

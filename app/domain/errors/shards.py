@@ -39,7 +39,7 @@ class OtherShard(CurlewError):
 
 
 class ShardUnavailable(TryAgain):
-    """The node that leads the shard does not answer; nothing was done."""
+    """The node that leads the shard does not answer; nothing was done, unless it says otherwise."""
 
     code = "SHARD_UNAVAILABLE"
     title = "The shard does not answer"

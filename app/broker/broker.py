@@ -97,7 +97,7 @@ class Broker:
         limits, config = context.limits, context.config
         self.limits = limits
         self.store = context.store
-        self.metadata = self._metadata = context.metadata
+        self.metadata = context.metadata
         self._clock = context.clock
         self.config = config
         self._gate = context.gate
@@ -271,7 +271,7 @@ class Broker:
         await self.epochs.load()
         copy = await self.offset_cache.read_copy()
         early = {} if self.epochs.is_known else copy
-        await self.consumer_journal.load(self._metadata.snapshot, early)
+        await self.consumer_journal.load(self.metadata.snapshot, early)
         self.offset_cache.begin(self.consumer_journal.committed(), copy)
         await self.offset_cache.write()
         await self.epochs.begin(self.groups.lease_ids, epoch_floor)

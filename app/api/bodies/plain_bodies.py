@@ -14,8 +14,7 @@ from app.broker.results import Delivery
 from app.domain.limits import KIB
 from app.domain.message import StoredEncoding
 from app.store import packed_bytes
-from app.store.formats.record.compression import SYSTEM_FLAG_COMPRESSED
-from app.store.formats.record.unpacked_record import SYSTEM_FLAG_LOW, unpacked_records
+from app.store.formats.record.unpacked_record import is_packed, unpacked_records
 
 _INLINE_BYTES_MAX: Final = 32 * KIB
 
@@ -23,14 +22,14 @@ _INLINE_BYTES_MAX: Final = 32 * KIB
 async def unpack_deliveries(deliveries: Sequence[Delivery]) -> None:
     """Have the messages of those with packed bodies, so that nobody has to unpack them later on the
     event loop."""
-    packed = [  # with `is_packed` written out: each delivered message comes here
-        each
-        for each in deliveries
-        if isinstance(each.content, memoryview)
-        and each.content[SYSTEM_FLAG_LOW] & SYSTEM_FLAG_COMPRESSED
-    ]
-    sizes = [len(each.content) for each in packed if isinstance(each.content, memoryview)]
-    if sum(sizes) > _INLINE_BYTES_MAX:
+    packed: list[Delivery] = []
+    size = 0
+    for delivery in deliveries:
+        content = delivery.content
+        if isinstance(content, memoryview) and is_packed(content):
+            packed.append(delivery)
+            size += len(content)
+    if size > _INLINE_BYTES_MAX:
         await asyncio.get_running_loop().run_in_executor(None, _make_messages, packed)
 
 

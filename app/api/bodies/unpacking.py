@@ -68,9 +68,9 @@ async def read_unpacked(
 ) -> bytes:
     """The whole body of a request as its sender meant it, at most `limit` bytes."""
     packing = packing_of(exchange.headers.get(CONTENT_ENCODING))
-    if packing is None:
-        return await exchange.read_body(limit, too_large)
     body = await exchange.read_body(limit, too_large)
+    if packing is None:
+        return body
     unpacked = await unpack(packing, body, limit, limits, too_large)
     exchange.hold(len(unpacked))
     return unpacked

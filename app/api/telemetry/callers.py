@@ -14,7 +14,6 @@ _NAMING: Final = {
     b"mq-producer-group": "mq-producer-group",
 }
 """Headers in which a producer says who it is, as text."""
-_NAMES: Final = frozenset(_NAMING)
 USER_AGENT_CHARS_MAX = 256
 """A longer one is cut."""
 
@@ -106,7 +105,7 @@ def note_send_failed(clients: Clients, exchange: RequestContext, topic: str) -> 
 
 def names_producer(exchange: RequestContext) -> bool:
     """Whether a header says who sends."""
-    return bool(exchange.mq_headers) and not _NAMES.isdisjoint(dict(exchange.mq_headers))
+    return bool(exchange.mq_headers) and any(name in _NAMING for name, _ in exchange.mq_headers)
 
 
 def producer_of(exchange: RequestContext, address: str | None) -> tuple[Key, dict[str, str]]:

@@ -52,9 +52,9 @@ from app.store import Done, StepPart
 _LOG: Final = logging.getLogger(__name__)
 _NOTHING: Final[Mapping[Key, int]] = MappingProxyType({})
 _SHOWN: Final = 20
+"""Queues that one line of the log lists."""
 _LET_GO_A_STEP: Final = 64
 """States of queues; sixteen steps of them in a turn take about a millisecond."""
-"""Queues that one line of the log lists."""
 
 Moved = Callable[[Key, int, CurlewError | None], None]
 """What became of a move of a queue to a committed offset."""

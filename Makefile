@@ -86,8 +86,8 @@ bench: .venv/test.stamp ## measure against the ceilings of this machine; ARGS=--
 bench-spark: .venv/test.stamp ## measure the Spark connector, some minutes
 	$(BIN)/python -m benchmarks.spark $(ARGS)
 
-cluster: .venv/test.stamp ## run a PostgreSQL and three nodes of three shards, and print lines to paste
-	$(BIN)/python -m tests.support.cluster.local_cluster
+cluster: .venv/test.stamp ## run a PostgreSQL and three nodes of three shards (REPLICAS=3: of one shard), and print lines to paste
+	$(BIN)/python -m tests.support.cluster.local_cluster $(REPLICAS)
 
 demo: .venv/demo.stamp ## send a year of flights through Curlew and Spark
 	PYTHONPATH=spark_connector/examples $(BIN)/python -m flights $(ARGS)

@@ -109,6 +109,8 @@ class NodeServer(uvicorn.Server):
         self.relay = relay_of(node)
         self.app = app = NodeApp(node, self.open_connections, self._live, self.relay)
         self._cluster = _cluster_listener(node, app)
+        if self._cluster is not None:
+            node.listen_on(self._cluster)
         super().__init__(
             uvicorn.Config(
                 app,
@@ -184,6 +186,7 @@ class NodeServer(uvicorn.Server):
 
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._node.hand_over()  # while requests are taken, and carried to who leads next
         _LOG.info("stopping: answering long polls, finishing what is in flight")
         for server in self.servers:
             server.close()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from app.api.ports import Following
 from app.broker import Broker
+from app.broker.figures.lost_answers import LostAnswers
 from app.broker.health import NodeState
 from app.cluster import ClusterConfig, DatabaseFull, Metadata, NodeView
 from app.config import Config
@@ -33,8 +34,9 @@ from app.node_parts.from_config import (
 )
 from app.node_parts.housekeeping import Housekeeping
 from app.node_parts.lone_shard import LoneShard
-from app.node_parts.own_shard import OwnShard, TermApp
+from app.node_parts.own_shard import ClusterPort, OwnShard, TermApp
 from app.node_parts.pulse import Pulse
+from app.node_parts.replicated_shard import ReplicatedShard
 from app.node_parts.served_term import ServedTerm, TermParts
 from app.running_config import RunningConfig
 from app.runtime.secure.secret_key import SecretKey
@@ -137,14 +139,20 @@ class Node:
             close_if_closed(config, metadata)
             refuse_older_copy(config, metadata)
             state = NodeState()
-            shard = await LoneShard.open(config, limits, clock, metadata, state, stack)
+            if config.replicas == 1:
+                shard: OwnShard = await LoneShard.open(
+                    config, limits, clock, metadata, state, stack
+                )
+            else:
+                shard = await ReplicatedShard.open(
+                    config, limits, clock, metadata, state, files, stack
+                )
             metadata.audit.write_as(shard.node_id, secret_key)
             node = cls(config, limits, clock, metadata, files, shard, state)
             metadata.principals.age.max_s = config.policy_age_max
             state.policy_age = metadata.principals.age
-            term = await shard.serve(TermParts(metadata, clock, limits, node.running, hooks, state))
-            stack.push_async_callback(term.close)
-            node.begin_term(term)
+            parts = TermParts(metadata, clock, limits, node.running, hooks, state, LostAnswers())
+            await shard.start(parts, node, stack)
             node.spans = spans_of(config, node.node_id)
             if node.spans is not None:
                 stack.push_async_callback(asyncio.to_thread, node.spans.close)
@@ -174,6 +182,15 @@ class Node:
             app.follow()
         else:
             app.serve(self.term)
+
+    def listen_on(self, port: ClusterPort) -> None:
+        """Where other replicas of the shard reach this one."""
+        self._shard.listen_on(port)
+
+    async def hand_over(self) -> None:
+        """The node is about to stop: let another replica lead its shard, if one can. At most some
+        seconds; requests are answered meanwhile."""
+        await self._shard.hand_over()
 
     def begin_term(self, term: ServedTerm) -> None:
         """The node leads its shard."""
@@ -215,6 +232,7 @@ class Node:
         self.running.look()
         if self.term is not None:
             await self.term.follow_changes()
+        await self._shard.follow()
 
     async def _register_if_there_is_room(self) -> None:
         """Register, on a full disk later: the heartbeat does it, and readers need not wait."""

@@ -6,7 +6,7 @@ full disk goes on to serve readers, and the data that they wait for is on no oth
 Event loop only.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -39,6 +39,10 @@ class ConditionCode(StrEnum):
     METADATA_UNAVAILABLE = "METADATA_UNAVAILABLE"
     POLICY_REGRESSED = "POLICY_REGRESSED"
     POLICY_TOO_OLD = "POLICY_TOO_OLD"
+    NO_LEADER = "NO_LEADER"
+    REPLICA_FAILED = "REPLICA_FAILED"
+    REPLICA_ALARM = "REPLICA_ALARM"
+    REPLICAS_BEHIND = "REPLICAS_BEHIND"
     TIMERS_NOT_READY = "TIMERS_NOT_READY"
     DELIVERY_FAILING = "DELIVERY_FAILING"
     SERVICE_FAILING = "SERVICE_FAILING"
@@ -56,6 +60,9 @@ TROUBLES: Final = (
     ConditionCode.CLOCK_APART,
     ConditionCode.METADATA_UNAVAILABLE,
     ConditionCode.POLICY_REGRESSED,
+    ConditionCode.REPLICA_FAILED,
+    ConditionCode.REPLICA_ALARM,
+    ConditionCode.REPLICAS_BEHIND,
     ConditionCode.TIMERS_NOT_READY,
     ConditionCode.DELIVERY_FAILING,
     ConditionCode.SERVICE_FAILING,
@@ -96,6 +103,13 @@ _HINTS: Final = {
     "times and retention are by it",
     ConditionCode.METADATA_UNAVAILABLE: "messages go on by what the node knows, changes of topics "
     "and groups fail; look at the database",
+    ConditionCode.NO_LEADER: "ask again in a moment; if it stays so, start the nodes that have"
+    " replicas of the shard, and look at the database",
+    ConditionCode.REPLICA_FAILED: "the node carries requests to the leader, and keeps nothing;"
+    " mend what the detail names, and start the node again",
+    ConditionCode.REPLICA_ALARM: "the page about replicas has what helps",
+    ConditionCode.REPLICAS_BEHIND: "messages are kept by the other replicas; start the nodes that"
+    " are missing, and wait for those that catch up",
     ConditionCode.TIMERS_NOT_READY: "delayed messages are delivered late until they are read back "
     "from the log; nothing has to be done",
     ConditionCode.DELIVERY_FAILING: "what is due is kept and tried again; mend what the detail "
@@ -119,6 +133,8 @@ class NodeState:
         """Set by whoever looks who leads the shard; None while this node does."""
         self.clock_apart_ms = 0
         """How far this clock is ahead of the database's, as far as is known."""
+        self.of_replica: Callable[[], Sequence[Condition]] = tuple
+        """What the node's replica of its shard tells of; nothing where it is alone with it."""
         self.services: list[Service] = []
         """Of the process; they are reported when their last turn has failed."""
 
@@ -127,7 +143,7 @@ class NodeState:
         age = self.policy_age
         if age is None or not age.is_over:
             return []
-        return [_condition(ConditionCode.POLICY_TOO_OLD, age.refusal().detail)]
+        return [condition(ConditionCode.POLICY_TOO_OLD, age.refusal().detail)]
 
     def troubles(self, offsets_problem: str | None = None) -> list[Condition]:
         """What an operator should look at. `offsets_problem` is the broker's with the database."""
@@ -135,21 +151,21 @@ class NodeState:
         if abs(self.clock_apart_ms) > CLOCK_APART_MS:
             side = "ahead of" if self.clock_apart_ms > 0 else "behind"
             detail = f"the clock is {abs(self.clock_apart_ms) // 1000} s {side} the database's"
-            found.append(_condition(ConditionCode.CLOCK_APART, detail))
+            found.append(condition(ConditionCode.CLOCK_APART, detail))
         found += [
-            _condition(ConditionCode.METADATA_UNAVAILABLE, problem)
+            condition(ConditionCode.METADATA_UNAVAILABLE, problem)
             for problem in (self.metadata_problem, offsets_problem)
             if problem is not None
         ]
         if self.policy_problem is not None:
-            found.append(_condition(ConditionCode.POLICY_REGRESSED, self.policy_problem))
-        return found
+            found.append(condition(ConditionCode.POLICY_REGRESSED, self.policy_problem))
+        return [*found, *self.of_replica()]
 
 
 def failing(services: Iterable[Service]) -> list[Condition]:
     """Those of the services whose last turn has failed."""
     return [
-        _condition(ConditionCode.SERVICE_FAILING, f"{service.name}: {service.problem}")
+        condition(ConditionCode.SERVICE_FAILING, f"{service.name}: {service.problem}")
         for service in services
         if service.problem is not None
     ]
@@ -183,14 +199,14 @@ class Health:
         closed_because = self._gate.closed_because
         if closed_because:
             code = ConditionCode.SHUTTING_DOWN if self.is_stopped else ConditionCode.STARTING
-            found.append(_condition(code, closed_because))
+            found.append(condition(code, closed_because))
         failed = self._store.status().failed
         other_leader = self.node.other_leader
         if other_leader is not None:
-            found.append(_condition(ConditionCode.NOT_LEADER, other_leader))
+            found.append(condition(ConditionCode.NOT_LEADER, other_leader))
         elif failed is not None:
             detail = f"the store takes no writes: {failed}"
-            found.append(_condition(ConditionCode.STORE_FAILED, detail))
+            found.append(condition(ConditionCode.STORE_FAILED, detail))
         return found + self.node.obstacles()
 
     def _shortages(self) -> list[Condition]:
@@ -199,7 +215,7 @@ class Health:
         found: list[Condition] = []
         if status.refusal is not None:
             detail = f"no messages are taken: {status.refusal}"
-            found.append(_condition(ConditionCode.DISK_FULL, detail))
+            found.append(condition(ConditionCode.DISK_FULL, detail))
         for shortage in Shortage:
             works = [lack.work for lack in status.lacks if lack.shortage is shortage]
             if not works or (shortage is Shortage.ROOM and found):
@@ -219,28 +235,29 @@ class Health:
         if status.damages:
             counts = ", ".join(f"{kind} {count}" for kind, count in status.damages.items())
             detail = f"found since the start, by kind: {counts}"
-            found.append(_condition(ConditionCode.STORE_DAMAGED, detail))
+            found.append(condition(ConditionCode.STORE_DAMAGED, detail))
         if status.clock_lead_ms:
             lead_s = status.clock_lead_ms // 1000
             detail = f"the newest message was stored {lead_s} s ahead of the clock"
-            found.append(_condition(ConditionCode.CLOCK_BEHIND, detail))
+            found.append(condition(ConditionCode.CLOCK_BEHIND, detail))
         if status.clock_jump_ms:
             detail = f"the clock has jumped ahead by {status.clock_jump_ms // 1000} s"
-            found.append(_condition(ConditionCode.CLOCK_AHEAD, detail))
+            found.append(condition(ConditionCode.CLOCK_AHEAD, detail))
         found += self.node.troubles(self._offset_cache.problem)
         timers = self._delays.timers
         if timers.are_late:
             detail = f"{timers.behind} entries of delayed messages are still to be read back"
-            found.append(_condition(ConditionCode.TIMERS_NOT_READY, detail))
+            found.append(condition(ConditionCode.TIMERS_NOT_READY, detail))
         if self._delays.problem is not None:
-            found.append(_condition(ConditionCode.DELIVERY_FAILING, self._delays.problem))
+            found.append(condition(ConditionCode.DELIVERY_FAILING, self._delays.problem))
         found += [
-            _condition(ConditionCode.DELIVERY_FAILING, rows.problem)
+            condition(ConditionCode.DELIVERY_FAILING, rows.problem)
             for rows in self._rows
             if rows.problem is not None
         ]
         return found + failing([*self._services, *self.node.services])
 
 
-def _condition(code: ConditionCode, detail: str) -> Condition:
+def condition(code: ConditionCode, detail: str) -> Condition:
+    """With what helps."""
     return Condition(code, detail, _HINTS[code])

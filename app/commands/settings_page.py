@@ -1,6 +1,7 @@
 """The page of settings, `docs/running/settings.md`: the name, default, range and meaning of each.
 
-`curlew settings` prints it from `app.config` and `app.domain.limits`; `make check` compares. Pure.
+`curlew settings` prints it from `app.settings` and `app.domain.limits`; `make check` compares.
+Pure.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from app.running_config import CHANGEABLE
 
 CHANGEABLE_MARK: Final = "↻"
 
-_HEAD: Final = f"""<!-- `make settings` makes it from app/config.py and app/domain/limits.py -->
+_HEAD: Final = f"""<!-- `make settings` makes it from app/settings.py and app/domain/limits.py -->
 # Settings
 
 A setting is given in one of three places. A later one wins:

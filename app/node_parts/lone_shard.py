@@ -22,7 +22,7 @@ from app.domain.clock import Clock
 from app.domain.errors import CurlewError, NotLeader
 from app.domain.limits import Limits
 from app.node_parts.from_config import made_directory, store_config_of, unusable_directory
-from app.node_parts.own_shard import OwnShard
+from app.node_parts.own_shard import ClusterPort, OwnShard, Terms
 from app.node_parts.served_term import ServedTerm, TermParts
 from app.store import MessageStore, OsFiles
 
@@ -30,7 +30,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class LoneShard(OwnShard):
-    """Made by `open`, which opens the store; then `serve`, once."""
+    """Made by `open`, which opens the store; then `start`, once."""
 
     def __init__(
         self, metadata: Metadata, state: NodeState, store: MessageStore, claim: Claim
@@ -64,10 +64,23 @@ class LoneShard(OwnShard):
         stack.push_async_callback(shard._leave)
         return shard
 
-    async def serve(self, parts: TermParts) -> ServedTerm:
-        """Begin the term."""
+    @override
+    async def start(self, parts: TermParts, terms: Terms, stack: AsyncExitStack) -> None:
         self._term = await ServedTerm.open(parts, self._store, self._epoch_floor)
-        return self._term
+        stack.push_async_callback(self._term.close)
+        terms.begin_term(self._term)
+
+    @override
+    def listen_on(self, port: ClusterPort) -> None:
+        """There are no other replicas."""
+
+    @override
+    async def hand_over(self) -> None:
+        """To nobody."""
+
+    @override
+    async def follow(self) -> None:
+        """Nothing: who leads does not change."""
 
     @override
     async def claim(self) -> None:

@@ -1,10 +1,12 @@
 """How a node stands to the shard that it has, and what its terms are told to. Event loop only."""
 
+from contextlib import AsyncExitStack
 from typing import Protocol
 
 from app.api.ports import Following
+from app.api.replicas.link_table import LinkTable
 from app.cluster import Beat
-from app.node_parts.served_term import ServedTerm
+from app.node_parts.served_term import ServedTerm, TermParts
 
 
 class TermApp(Protocol):
@@ -24,6 +26,29 @@ class TermApp(Protocol):
         ...
 
 
+class Terms(Protocol):
+    """The node, which hears of the terms in which it leads its shard."""
+
+    def begin_term(self, term: ServedTerm) -> None:
+        """The node leads its shard."""
+        ...
+
+    def take_no_more(self) -> None:
+        """The term is about to end: what comes from now on is for the next leader."""
+        ...
+
+    async def end_term(self) -> None:
+        """The term is over: nobody uses its store when this returns. Nothing without a term."""
+        ...
+
+
+class ClusterPort(Protocol):
+    """The node's cluster port."""
+
+    links: LinkTable | None
+    """Takes the connections of other replicas; None: the node keeps no replica now."""
+
+
 class OwnShard(Protocol):
     """Of one node, from its start to its end."""
 
@@ -31,6 +56,24 @@ class OwnShard(Protocol):
     shard_id: bytes
     following: Following | None
     """What it says while it leads nothing; None: it leads as long as it lives."""
+
+    async def start(self, parts: TermParts, terms: Terms, stack: AsyncExitStack) -> None:
+        """Lead the shard, or keep a replica of it and lead when it is elected; what ends that is on
+        `stack`."""
+        ...
+
+    def listen_on(self, port: ClusterPort) -> None:
+        """Where other replicas reach this one."""
+        ...
+
+    async def hand_over(self) -> None:
+        """The node is about to stop: let another replica lead, if there is one that can; return
+        when it does, or after a while."""
+        ...
+
+    async def follow(self) -> None:
+        """Act on what the metadata has anew, and on what could not be done the last time."""
+        ...
 
     async def claim(self) -> None:
         """Before the node is registered: enter the shard where there was no room for it yet. Raises

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from typing import Final, NamedTuple, Self
 
 from app.broker import Broker
+from app.broker.figures.lost_answers import LostAnswers
 from app.broker.health import NodeState
 from app.broker.hooks.hooks import NamedHook
 from app.cluster import ClusterSnapshot, Metadata
@@ -46,6 +47,7 @@ class TermParts(NamedTuple):
     running: RunningConfig
     hooks: Sequence[NamedHook]
     state: NodeState
+    lost: LostAnswers
 
 
 class ServedTerm:
@@ -81,6 +83,7 @@ class ServedTerm:
                 broker_config_of(config),
                 parts.hooks,
                 epoch_floor=epoch_floor,
+                lost=parts.lost,
             )
             stack.push_async_callback(broker.stop)
             broker.health.node = parts.state

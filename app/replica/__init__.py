@@ -1,6 +1,6 @@
 """One replica of a shard, carried out: the machine of `app.cluster.replication` over a store's log.
 
-No node runs it yet: nodes have one replica.
+Run by nodes whose shard has several replicas.
 
 - `ports`: what it needs of the connections, the database and the node.
 - `kept_terms`: promise and history as values of the machine and as documents of the small files.

@@ -33,6 +33,7 @@ class MemberStatus:
     lag_bytes: int | None
     lag_ms: int
     """Since when it lacks something of the log; 0: it has all, or had a moment ago."""
+    is_connected: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,7 @@ def _members(leader: Leader, end: int, now_ms: int) -> tuple[MemberStatus, ...]:
                 view.ends.flushed if is_known else None,
                 lag,
                 now_ms - view.mark_ms if lag or not view.is_connected else 0,
+                view.is_connected,
             )
         )
     return tuple(found)

@@ -192,3 +192,31 @@ def test_other_machines_are_served_with_tls_or_where_it_is_said(more: dict[str, 
 def test_nodes_of_other_machines_are_listened_to_with_tls() -> None:
     flags = {**CLUSTER, **CLUSTER_TLS, "cluster_listen": "10.0.0.1:8810"}
     assert load_config({}, flags).has_cluster_tls
+
+
+OF_REPLICAS = {
+    "replicas": "3",
+    "shard": "orders",
+    "database_url": "postgresql://localhost/curlew",
+    "cluster_listen": "127.0.0.1:8810",
+    "cluster_secret_file": "secret",
+}
+
+
+def test_several_replicas_need_all_that_replicas_share() -> None:
+    assert load_config({}, OF_REPLICAS).replicas == 3
+    assert load_config({}, {"replicas": "1"}).replicas == 1
+    for missing, said in (
+        (("shard",), "replicas = 3 needs shard"),
+        (("database_url",), "replicas = 3 needs PostgreSQL"),
+        (("cluster_listen", "cluster_secret_file"), "replicas = 3 needs cluster_listen"),
+    ):
+        given = {name: value for name, value in OF_REPLICAS.items() if name not in missing}
+        with pytest.raises(ConfigError, match=said):
+            load_config({}, given)
+
+
+@pytest.mark.parametrize("count", ["0", "33", "many"])
+def test_a_shard_has_one_to_32_replicas(count: str) -> None:
+    with pytest.raises(ConfigError, match="replicas"):
+        load_config({}, {**OF_REPLICAS, "replicas": count})

@@ -19,7 +19,13 @@ from uvicorn.server import ServerState
 from app.api.aims.places import Metadata
 from app.api.http.request_context import ASKED, AsgiApp, Receive, Scope, Send
 from app.api.relay.envelope import RELAYED, opened
-from app.api.relay.handshake import LINE_BYTES_MAX, SECONDS, Answering, Refused
+from app.api.relay.handshake import (
+    LINE_BYTES_MAX,
+    NO_REPLICAS,
+    SECONDS,
+    Answering,
+    Refused,
+)
 from app.api.replicas.link_table import LinkTable
 from app.api.server.connections import Connections
 from app.api.server.protocol import guarded
@@ -121,7 +127,11 @@ class _Handshake(asyncio.Protocol):
             self._answering.check(line)
         except Refused as refusal:
             peer = self._transport.get_extra_info("peername")
-            _LOG.warning("a connection to the cluster port from %s is refused: %s", peer, refusal)
+            # A replica asks again until the one here is at work.
+            level = logging.INFO if str(refusal) == NO_REPLICAS else logging.WARNING
+            _LOG.log(
+                level, "a connection to the cluster port from %s is refused: %s", peer, refusal
+            )
             self._transport.write(f"refused {refusal}\n".encode())
             self._transport.close()
             return
@@ -167,10 +177,11 @@ class ClusterListener:
     ) -> None:
         """With `tls` each side shows a certificate before the handshake of the secret. Without
         `links` the node keeps no replicas, and tells those who want to follow it."""
+        self.links = links
+        """Of the replica that is at work now; who sets others has ended those before."""
         self._listener = listener
         self._secret = secret
         self._tls = tls
-        self._links = links
         most = RELAY_CONNECTIONS_MAX * SHARDS_MAX
         own = replace(limits, connections_max=most, connections_per_address_max=most)
         self._connections = Connections(own)
@@ -205,7 +216,7 @@ class ClusterListener:
         self._server = await loop.create_server(self._handshake, sock=self._listener)
 
     def _handshake(self) -> asyncio.Protocol:
-        return _Handshake(self._secret, self._protocol, self._links)
+        return _Handshake(self._secret, self._protocol, self.links)
 
     def _protocol(self) -> asyncio.Protocol:
         return self._config.http_protocol_class(  # type: ignore[call-arg]
@@ -217,8 +228,8 @@ class ClusterListener:
         if self._server is None:
             return
         self._server.close()
-        if self._links is not None:
-            self._links.close("the node stops")
+        if self.links is not None:
+            self.links.close("the node stops")
         self._listener.close()  # which a server of the event loop has done, the other has not
         for connection in list(self._state.connections):
             connection.shutdown()

@@ -3,7 +3,7 @@
 `Replica.handle` takes one event and returns actions. The caller (a node, or the simulator of the
 tests) carries the actions out in their order and gives back what came of them as further events.
 The machine knows ends of the log and the blocks between them, never bytes. The rules R1 to R10 are
-those of docs/adr/0083. No node runs it yet: nodes have one replica.
+those of docs/adr/0083.
 
 - `terms`: members, terms, promises and histories: what a replica keeps in two small files.
 - `shard_row`: the row of a shard in SQL and the conditional changes of it: the only arbiter.

@@ -417,7 +417,7 @@ class Leader:
             state.actions.append(ChangeRow(self._hand_over))
 
     def leave(self) -> None:
-        """Hand the shard over to an in-sync member as soon as one has everything."""
+        """Hand the shard over to an in-sync member as soon as one that answers has everything."""
         if not self._is_leaving:
             self._is_leaving = True
             self._state.actions.append(TakeNoMore())
@@ -439,9 +439,10 @@ class Leader:
         state, end = self._state, self._confirmation.end
         if self._hand_over is not None or self._confirmation.high_watermark < end:
             return
+        connected = {view.member for view in self._followers.connected()}
         have_all = [
             member
-            for member in sorted(self._in_sync.in_sync - {state.me})
+            for member in sorted((self._in_sync.in_sync - {state.me}) & connected)
             if self._followers.ends_of(member).written >= end
         ]
         if have_all:

@@ -14,6 +14,7 @@ directory anew.
 Blocks; one thread at a time, but for `Checkpointing.run`.
 """
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
@@ -26,7 +27,8 @@ from app.domain.shortages import shortage_of
 from app.runtime.shortage_log import ShortageLog
 from app.store import paths
 from app.store.config import StoreConfig
-from app.store.fs.files import FileSystem, Lock
+from app.store.formats.files.state_file import StateFileError, decode_meta
+from app.store.fs.files import FileSystem, Lock, read_whole
 from app.store.lifecycle.checkpoints import Checkpointing, Checkpoints
 from app.store.lifecycle.dispatcher import BlockDispatcher
 from app.store.lifecycle.opening import ShardMeta
@@ -60,6 +62,15 @@ class ReplicaDirectory:
             self._lock.release()
             raise
         self.incarnation = Incarnation(files, self.replica_files, new_number)
+
+    def store_id(self) -> bytes | None:
+        """Of the store that is there; None: none that can be told. Raises `OSError`."""
+        for path in (paths.META, paths.META_COPY):
+            data = read_whole(self.files, path)
+            with contextlib.suppress(StateFileError):  # the opening tells of damage
+                if data is not None:
+                    return bytes.fromhex(decode_meta(data).store_id)
+        return None
 
     def release(self) -> None:
         """Let go of the lock; all openings have ended."""

@@ -1,4 +1,5 @@
-"""`make cluster`: a PostgreSQL and three nodes of three shards on this machine, to try things on.
+"""`make cluster`: a PostgreSQL and three nodes of three shards on this machine, to try things on;
+`make cluster REPLICAS=3`: three nodes of one shard, each with a replica of it.
 
 Everything is under `build/cluster` and begins anew with each start: the PostgreSQL does not sync.
 Ctrl-C ends it all.
@@ -40,9 +41,27 @@ A node that is gone takes its shard along until it is back, and nothing of it is
   {again}
 """
 
+_OF_REPLICAS: Final = """
+Three nodes with one shard, each with a replica of it: {urls}
+Ctrl-C ends them. Any node takes any request, and what is confirmed is on two of them at least:
+
+  curl -X PUT localhost:8710/v1/topics/orders --json '{{"queues": 3}}'
+  curl localhost:8711/v1/topics/orders/messages -H 'MQ-Sharding-Key: order-17' -d '{{"id": 17}}'
+  curl localhost:8712/v1/topics/orders/route      # who leads
+  curl localhost:8712/v1/cluster/events           # and who led before
+
+Kill any node, also the one that leads. Another one leads some seconds later, and has it all:
+
+  kill -9 {victim}      # the node at {victim_url}
+  curl localhost:8710/readyz
+  curl 'localhost:8710/v1/topics/orders/messages' -d 'goes on'
+  {again}
+"""
+
 
 def main() -> None:
     """Run it until Ctrl-C."""
+    replicas = int(sys.argv[1]) if len(sys.argv) > 1 else 1
     root = Path("build/cluster").absolute()
     rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
@@ -59,11 +78,11 @@ def main() -> None:
         url.touch(0o600)
         url.write_text(server.new_database(), encoding="ascii")
         migrate(url.read_text(encoding="ascii"))
-        nodes = [_start(root, stack, number) for number in range(len(NAMES))]
-        again = shlex.join(_command(root, 2))
+        nodes = [_start(root, stack, number, replicas) for number in range(len(NAMES))]
+        again = shlex.join(_command(root, 2, replicas))
         urls = " ".join(f"http://localhost:{PORT + number}" for number in range(len(NAMES)))
         sys.stdout.write(
-            _LINES.format(
+            (_LINES if replicas == 1 else _OF_REPLICAS).format(
                 urls=urls,
                 victim=nodes[2].pid,
                 victim_url=f"http://localhost:{PORT + 2}",
@@ -74,12 +93,13 @@ def main() -> None:
         ended.wait()
 
 
-def _command(root: Path, number: int) -> list[str]:
+def _command(root: Path, number: int, replicas: int) -> list[str]:
     cluster = f"127.0.0.1:{CLUSTER_PORT + number}"
     settings = {
         "data-dir": str(root / NAMES[number]),
         "port": str(PORT + number),
-        "shard": NAMES[number],
+        "shard": NAMES[number] if replicas == 1 else "orders",
+        "replicas": str(replicas),
         "database-url-file": str(root / "database.url"),
         "cluster-listen": cluster,
         "cluster-secret-file": str(root / "secret"),
@@ -89,9 +109,9 @@ def _command(root: Path, number: int) -> list[str]:
     return [sys.executable, "-m", "app.cli", "serve", *flags]
 
 
-def _start(root: Path, stack: ExitStack, number: int) -> "subprocess.Popen[bytes]":
+def _start(root: Path, stack: ExitStack, number: int, replicas: int) -> "subprocess.Popen[bytes]":
     log = stack.enter_context((root / f"{NAMES[number]}.log").open("wb"))
-    node = subprocess.Popen(_command(root, number), stdout=subprocess.PIPE, stderr=log)
+    node = subprocess.Popen(_command(root, number, replicas), stdout=subprocess.PIPE, stderr=log)
     stack.callback(_stop, node)
     assert node.stdout is not None
     line = node.stdout.readline()  # it is up

@@ -53,14 +53,15 @@ def secret_file(directory: Path, content: bytes = SECRET) -> Path:
 async def start_node(
     directory: Path, url: str, name: str, limits: Limits | None = None, **settings: Any
 ) -> ServedNode:
-    """A node of the shard `name`."""
+    """A node of the shard `name`, or of another that the settings name."""
     settings = {
+        "shard": name,
         "cluster_listen": f"127.0.0.1:{free_port()}",
         "cluster_secret_file": secret_file(directory),
         **settings,
     }
     config = Config(
-        data_dir=directory / name, port=free_port(), database_url=url, shard=name, **settings
+        **{"data_dir": directory / name, "port": free_port(), "database_url": url, **settings}
     )
     node = await Node.open(config, limits=limits or Limits())
     listener = bind(config)

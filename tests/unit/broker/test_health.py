@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from app.broker.delays.timer_index import BEHIND_MAX
-from app.broker.health import TROUBLES, Condition, ConditionCode
+from app.broker.health import TROUBLES, Condition, ConditionCode, condition
 from app.domain.shortages import Shortage
 from app.runtime.service import Service
 from app.runtime.shortage_log import Lack
@@ -15,10 +15,10 @@ pytestmark = pytest.mark.anyio
 
 
 def codes(conditions: list[Condition]) -> list[str]:
-    for condition in conditions:
-        assert condition.detail
-        assert condition.hint
-    return [condition.code.value for condition in conditions]
+    for each in conditions:
+        assert each.detail
+        assert each.hint
+    return [each.code.value for each in conditions]
 
 
 async def test_a_healthy_node_has_nothing_to_tell() -> None:
@@ -103,6 +103,22 @@ def _older_copy(world: World) -> None:
     world.broker.health.node.policy_problem = "the database is an older copy"
 
 
+def _replica_tells(world: World, code: ConditionCode, detail: str) -> None:
+    world.broker.health.node.of_replica = lambda: [condition(code, detail)]
+
+
+def _replica_failed(world: World) -> None:
+    _replica_tells(world, ConditionCode.REPLICA_FAILED, "it has failed: a sync failed")
+
+
+def _replica_alarm(world: World) -> None:
+    _replica_tells(world, ConditionCode.REPLICA_ALARM, "BLOCKS_UNREADABLE: at 17")
+
+
+def _replicas_behind(world: World) -> None:
+    _replica_tells(world, ConditionCode.REPLICAS_BEHIND, "2 of 3 replicas are in sync")
+
+
 TROUBLE_MAKERS: list[tuple[Callable[[World], None], ConditionCode, str]] = [
     (_disk_full, ConditionCode.DISK_FULL, "no messages are taken: the disk is 91% full"),
     (_no_checkpoint, ConditionCode.DISK_FULL, "has no room: no checkpoint is written"),
@@ -114,6 +130,9 @@ TROUBLE_MAKERS: list[tuple[Callable[[World], None], ConditionCode, str]] = [
     (_not_refreshed, ConditionCode.METADATA_UNAVAILABLE, "the metadata is not refreshed"),
     (_older_copy, ConditionCode.POLICY_REGRESSED, "an older copy"),
     (_not_committed, ConditionCode.METADATA_UNAVAILABLE, "committed offsets"),
+    (_replica_failed, ConditionCode.REPLICA_FAILED, "a sync failed"),
+    (_replica_alarm, ConditionCode.REPLICA_ALARM, "BLOCKS_UNREADABLE"),
+    (_replicas_behind, ConditionCode.REPLICAS_BEHIND, "2 of 3"),
     (_timers_behind, ConditionCode.TIMERS_NOT_READY, f"{BEHIND_MAX + 1} entries"),
     (_timers_damaged, ConditionCode.TIMERS_NOT_READY, "0 entries"),
     (_not_delivered, ConditionCode.DELIVERY_FAILING, "the disk is full"),
@@ -168,7 +187,7 @@ async def test_the_brokers_own_services_are_watched() -> None:
 
 def test_every_code_is_an_obstacle_or_a_trouble() -> None:
     obstacles = {ConditionCode.STARTING, ConditionCode.SHUTTING_DOWN, ConditionCode.STORE_FAILED}
-    obstacles |= {ConditionCode.POLICY_TOO_OLD, ConditionCode.NOT_LEADER}
+    obstacles |= {ConditionCode.POLICY_TOO_OLD, ConditionCode.NOT_LEADER, ConditionCode.NO_LEADER}
     assert obstacles | set(TROUBLES) == set(ConditionCode)
     assert {code for _, code, _ in TROUBLE_MAKERS} | {ConditionCode.SERVICE_FAILING} == set(
         TROUBLES

@@ -1,0 +1,108 @@
+"""A replica with what it works with: its connections to the others, its questions about the row of
+the shard, its runner. Made anew when the members of the shard change. Event loop only."""
+
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from app.api.relay.peers import Peers
+from app.api.replicas.dialing import dial
+from app.api.replicas.link import ReplicaLink
+from app.api.replicas.link_table import LinkTable
+from app.api.replicas.peer_links import PeerLinks
+from app.cluster import RowQuestions, ShardRows
+from app.cluster.replication.events import DatabaseAway, RowChanged, RowSeen
+from app.cluster.replication.replica_state import Timing
+from app.replica.leadership import LeaderHooks
+from app.replica.replica_status import ReplicaStatus, Role
+from app.replica.runner import ReplicaRunner, RunnerParts, monotonic_ms
+from app.runtime.secure.cluster_secret import ClusterSecret
+from app.store.replica.replica_store import OpeningOptions, ReplicaDirectory
+
+SILENCE_S: Final = 3.0
+"""A connection to another replica on which nothing comes for so long has ended."""
+
+NUMBER_MAX: Final = 2**63
+"""Exclusive, of incarnations and grants: a column has 64 bits, one of them for the sign."""
+
+
+def new_number() -> int:
+    """An incarnation or a grant that nobody else has; never 0."""
+    return secrets.randbelow(NUMBER_MAX - 1) + 1
+
+
+class ReplicaMeans(NamedTuple):
+    """What of the node each of its replicas works with, one after another."""
+
+    node_id: str
+    directory: ReplicaDirectory
+    options: OpeningOptions
+    peers: Peers
+    secret: ClusterSecret
+    timing: Timing
+    urls: Callable[[], Mapping[str, str]]
+    """The cluster URL of each member."""
+    rows: Callable[[], ShardRows]
+    hooks: LeaderHooks
+
+
+class ReplicaAtWork:
+    """`start`, then `stop`, also where the start has failed."""
+
+    def __init__(self, means: ReplicaMeans, members: frozenset[str]) -> None:
+        """`members` are all nodes that have a replica, this one among them."""
+        self.members = members
+        others = tuple(sorted(members - {means.node_id}))
+
+        async def connect(url: str, session: int, link: ReplicaLink) -> None:
+            await dial(means.peers, means.secret, url, (means.node_id, session), link)
+
+        def tell(answer: RowSeen | RowChanged | DatabaseAway) -> None:
+            self._runner.give(answer)
+
+        links = PeerLinks(means.node_id, others, means.urls, connect, SILENCE_S)
+        self._questions = RowQuestions(means.rows(), tell, monotonic_ms)
+        self._runner = ReplicaRunner(
+            RunnerParts(
+                means.node_id,
+                others,
+                means.timing,
+                means.directory,
+                means.options,
+                links,
+                self._questions,
+                means.hooks,
+                new_number,
+            )
+        )
+        self.links: LinkTable = links.table
+        """For the cluster port."""
+
+    @property
+    def status(self) -> ReplicaStatus:
+        """As it was at the last tick."""
+        return self._runner.status()
+
+    @property
+    def leads(self) -> bool:
+        """Whether it leads, or is about to."""
+        return self.status.role in {Role.LEADER, Role.TAKING_OVER}
+
+    @property
+    def can_hand_over(self) -> bool:
+        """Whether it leads, and another replica is in sync and answers."""
+        members = self.status.members
+        return self.leads and any(each.is_in_sync and each.is_connected for each in members)
+
+    async def start(self) -> None:
+        """Raises `StoreUnusable`, `ReplicaFileDamaged` or `OSError`."""
+        await self._runner.start()
+
+    def transfer(self) -> None:
+        """Have another replica lead, if this one does."""
+        self._runner.transfer()
+
+    async def stop(self, within_s: float) -> None:
+        """Hand over within this time, if there is somebody; bring all to the medium, and close."""
+        await self._runner.stop(within_s if self.can_hand_over else 0.0)
+        await self._questions.close()

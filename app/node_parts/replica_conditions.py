@@ -1,0 +1,87 @@
+"""What a node with a replica says of it: why it should get no requests, and what to look at."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from typing_extensions import override
+
+from app.api.ports import Following
+from app.broker.health import Condition, ConditionCode, NodeState, condition, failing
+from app.domain.access.actions import Kind
+from app.replica.replica_status import ReplicaStatus, Role
+
+
+class ReplicaView(NamedTuple):
+    """Of the replica, at one moment."""
+
+    shard: str
+    status: ReplicaStatus | None
+    """None: none is at work."""
+    member_count: int
+    needed_count: int
+    """So many have to have joined before one of them leads."""
+    target_count: int
+    problem: str | None
+    """Why no replica is at work, or should be none."""
+
+
+class ReplicaConditions(Following):
+    """Of one node."""
+
+    def __init__(
+        self,
+        state: NodeState,
+        look: Callable[[], ReplicaView],
+        is_made_by_use: Callable[[Kind], bool],
+    ) -> None:
+        self._state = state
+        self._look = look
+        self._is_made_by_use = is_made_by_use
+
+    @override
+    def obstacles(self) -> Sequence[Condition]:
+        """Requests are carried to who leads; nobody may."""
+        found = self._state.obstacles()
+        view = self._look()
+        here = f"of the shard {view.shard!r}"
+        if view.member_count < view.needed_count:
+            said = (
+                f"{view.member_count} replicas {here} have joined, {view.needed_count} are needed"
+            )
+            found.append(condition(ConditionCode.NO_LEADER, said))
+        elif view.status is None or view.status.leader is None:
+            found.append(condition(ConditionCode.NO_LEADER, f"no leader {here} is known"))
+        return found
+
+    @override
+    def troubles(self) -> Sequence[Condition]:
+        return [*self._state.troubles(), *failing(self._state.services)]
+
+    @override
+    def is_made_by_use(self, kind: Kind) -> bool:
+        return self._is_made_by_use(kind)
+
+    def of_replica(self) -> Sequence[Condition]:
+        """Whether this node leads or not."""
+        view = self._look()
+        found: list[Condition] = []
+        status = view.status
+        if view.problem is not None:
+            found.append(condition(ConditionCode.REPLICA_FAILED, view.problem))
+        if status is None:
+            return found
+        if status.role is Role.FAILED:
+            found.append(condition(ConditionCode.REPLICA_FAILED, f"it has failed: {status.failed}"))
+        found += [
+            condition(ConditionCode.REPLICA_ALARM, f"{each.code}: {each.detail}")
+            for each in status.alarms
+        ]
+        if status.role is Role.LEADER and len(status.in_sync) < view.target_count:
+            said = [f"{each.node} ({each.why_not})" for each in status.members if each.why_not]
+            missing = view.target_count - view.member_count
+            if missing > 0:
+                said.append(f"{missing} have not joined")
+            text = f"{len(status.in_sync)} of {view.target_count} replicas of the shard"
+            text += f" {view.shard!r} are in sync; not: {', '.join(said)}"
+            found.append(condition(ConditionCode.REPLICAS_BEHIND, text))
+        return found

@@ -1,0 +1,330 @@
+"""The shard of a node that is one of several with a replica of it: it follows, and leads when it is
+elected.
+
+The node joins the shard in the metadata at each start, before its store is made. Once so many have
+joined as the in-sync set must never fall below, its replica is at work. When another node joins or
+is taken out, the replica ends and another one begins, with the new members. Event loop only.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Final, NamedTuple, Self
+
+from typing_extensions import override
+
+from app.api.relay.peers import Peers
+from app.api.replicas.link_table import LinkTable
+from app.broker.health import NodeState
+from app.cluster import Beat, JoinRequest, Metadata, ReplicaSet, ShardView
+from app.cluster.replication.replica_state import Timing
+from app.cluster.replication.terms import Term
+from app.config import Config, DataDirectoryUnusable
+from app.domain.access.actions import Kind
+from app.domain.clock import Clock
+from app.domain.errors import CurlewError
+from app.domain.limits import MIB, Limits
+from app.node_parts.from_config import (
+    SecureFiles,
+    advertised_url,
+    cluster_url_of,
+    made_directory,
+    store_config_of,
+    unusable_directory,
+)
+from app.node_parts.own_shard import ClusterPort, OwnShard, Terms
+from app.node_parts.replica_at_work import ReplicaAtWork, ReplicaMeans, new_number
+from app.node_parts.replica_conditions import ReplicaConditions, ReplicaView
+from app.node_parts.served_term import ServedTerm, TermParts
+from app.replica.leadership import LeaderHooks
+from app.store import MessageStore, OsFiles, StoreUnusable
+from app.store.lifecycle.opening import ShardMeta
+from app.store.replica.node_id import NodeId, NodeIdUnreadable, node_id_of, settle
+from app.store.replica.replica_files import ReplicaFileDamaged
+from app.store.replica.replica_store import OpeningOptions, ReplicaDirectory
+
+_LOG: Final = logging.getLogger(__name__)
+
+HAND_OVER_SECONDS: Final = 4.0
+"""Of a stop's ten: how long another replica is waited for that leads."""
+
+HAND_OVER_STEP_SECONDS: Final = 0.05
+"""Between two looks meanwhile."""
+
+Unusable = (StoreUnusable, ReplicaFileDamaged, OSError)
+
+
+class _KeptDirectory(ReplicaDirectory):
+    """Whose lock is this node's from its start to its stop, whichever replica is at work."""
+
+    @override
+    def release(self) -> None:
+        """A replica has ended: the next one goes on with the directory."""
+
+    def let_go(self) -> None:
+        """The node has ended."""
+        super().release()
+
+
+class _Node(NamedTuple):
+    """What the shard is made of."""
+
+    config: Config
+    limits: Limits
+    clock: Clock
+    metadata: Metadata
+    state: NodeState
+    files: SecureFiles
+
+
+class ReplicatedShard(OwnShard):
+    """Made by `open`, which joins the shard; then `start`, once."""
+
+    def __init__(
+        self, node: _Node, directory: ReplicaDirectory, node_id: NodeId, joined: ReplicaSet
+    ) -> None:
+        self.node_id = node_id.value
+        self.shard_id = joined.store_id
+        self.conditions = ReplicaConditions(node.state, self._view, self._is_made_by_use)
+        self.following = self.conditions
+        node.state.of_replica = self.conditions.of_replica
+        self._id = node_id
+        self._node = node
+        self._shard = joined
+        self._directory = directory
+        self._replica: ReplicaAtWork | None = None
+        self._port: ClusterPort | None = None
+        self._problem: str | None = None
+        self._is_forgotten = False
+        """Whether the metadata does not know this replica."""
+        self._parts: TermParts
+        self._terms: Terms
+
+    @classmethod
+    async def open(
+        cls,
+        config: Config,
+        limits: Limits,
+        clock: Clock,
+        metadata: Metadata,
+        state: NodeState,
+        files: SecureFiles,
+        stack: AsyncExitStack,
+    ) -> Self:
+        """Take the directory and join; the end is on `stack`. Raises `StoreLocked`,
+        `DataDirectoryUnusable`, `ReplicaRefused` or `MetadataUnavailable`."""
+        try:
+            directory = _KeptDirectory(OsFiles(made_directory(config)), new_number)
+            stack.callback(directory.let_go)
+            node_id = node_id_of(config.data_dir)
+            if node_id.is_copy:
+                directory.incarnation.distrust("the directory was copied, or brought back")
+            request = JoinRequest(
+                config.shard,
+                node_id.value,
+                cluster_url_of(config),
+                advertised_url(config),
+                config.zone or None,
+                config.replicas,
+                config.segment_bytes,
+                directory.incarnation.foresee(),
+                directory.store_id(),
+            )
+        except OSError as error:
+            raise unusable_directory(config, error) from error
+        except NodeIdUnreadable as error:
+            raise DataDirectoryUnusable(str(error)) from error
+        joined = await metadata.replica_sets.join(request)
+        if joined.target_replicas != config.replicas:
+            _LOG.warning(
+                "replicas = %d has no effect: the shard %r was made for %d",
+                *(config.replicas, joined.shard, joined.target_replicas),
+            )
+        node = _Node(config, limits, clock, metadata, state, files)
+        shard = cls(node, directory, node_id, joined)
+        stack.push_async_callback(shard._stop)
+        return shard
+
+    @override
+    async def start(self, parts: TermParts, terms: Terms, stack: AsyncExitStack) -> None:
+        """Raises `DataDirectoryUnusable`."""
+        self._parts, self._terms = parts, terms
+        try:
+            await self._begin()
+        except Unusable as error:
+            raise DataDirectoryUnusable(
+                f"the data directory {self._node.config.data_dir} cannot be used: {error}"
+            ) from error
+
+    @override
+    def listen_on(self, port: ClusterPort) -> None:
+        self._port = port
+        self._show(None if self._replica is None else self._replica.links)
+
+    @override
+    async def claim(self) -> None:
+        """It has joined."""
+
+    @override
+    async def tell(self) -> None:
+        """Who leads is entered with the election."""
+
+    @override
+    async def look(self, found: Beat) -> None:
+        if found.version < self._node.metadata.snapshot.version:
+            return  # an older database says nothing of it
+        if not found.is_replica and not self._is_forgotten:
+            _LOG.error(
+                "the metadata knows no replica of the shard %r on this node: it was taken out, or"
+                " the database is an older copy",
+                self._shard.shard,
+            )
+        self._is_forgotten = not found.is_replica
+
+    @override
+    async def follow(self) -> None:
+        """Another replica, where the members of the shard have changed."""
+        try:
+            await self._begin()
+        except Unusable as error:
+            if str(error) != self._problem:
+                _LOG.exception("the replica does not begin")
+            self._problem = str(error)
+
+    @override
+    async def hand_over(self) -> None:
+        replica = self._replica
+        if replica is None or not replica.can_hand_over:
+            return
+        _LOG.info("stopping: another replica is to lead the shard %r", self._shard.shard)
+        replica.transfer()
+        try:
+            async with asyncio.timeout(HAND_OVER_SECONDS):
+                while replica.leads or self._is_led_here():
+                    await asyncio.sleep(HAND_OVER_STEP_SECONDS)
+                    if not replica.leads:
+                        await self._node.metadata.refresh()
+        except TimeoutError:
+            _LOG.warning("no other replica leads the shard %r yet", self._shard.shard)
+        except CurlewError as error:
+            _LOG.warning("who leads the shard is not known: %s", error.detail)
+
+    # --- the replica
+
+    async def _begin(self) -> None:
+        """Have a replica at work with all members that there are, if they are enough."""
+        view, replica = self._known(), self._replica
+        members = frozenset(each.node_id for each in view.members) if view is not None else None
+        if view is None or members is None or self.node_id not in members:
+            return  # the beat tells of it
+        if len(members) < view.min_in_sync or (replica is not None and replica.members == members):
+            return
+        await self._end_replica()
+        self._replica = replica = ReplicaAtWork(self._means(), members)
+        self._show(replica.links)
+        try:
+            await replica.start()
+            settle(self._node.config.data_dir, self._id)
+        except BaseException:
+            await self._end_replica()
+            raise
+        self._id = self._id._replace(is_copy=False)
+        self._problem = None
+
+    async def _end_replica(self) -> None:
+        replica = self._replica
+        if replica is not None:
+            self._show(None)
+            await replica.stop(HAND_OVER_SECONDS)
+            self._replica = None
+
+    async def _stop(self) -> None:
+        await self._end_replica()
+        node, name = self._node, self._shard.shard
+        try:
+            await node.metadata.replica_sets.stopped(name, self.node_id)
+        except CurlewError as error:
+            _LOG.warning("the metadata does not know that the node has ended: %s", error.detail)
+
+    def _means(self) -> ReplicaMeans:
+        node, shard = self._node, self._shard
+        segment_bytes = shard.segment_bytes
+        store_config = store_config_of(node.config, node.limits)
+        store_config = replace(
+            store_config,
+            segment_bytes=segment_bytes,
+            record_bytes_max=min(store_config.record_bytes_max, segment_bytes - MIB),
+        )
+        secret = node.files.secret
+        assert secret is not None, "the configuration was checked"
+        return ReplicaMeans(
+            self.node_id,
+            self._directory,
+            OpeningOptions(
+                store_config,
+                node.clock,
+                asyncio.get_running_loop().call_soon,
+                node.limits,
+                ShardMeta(shard.store_id.hex(), segment_bytes),
+            ),
+            Peers(secret, node.clock.monotonic_s, node.files.cluster_tls),
+            secret,
+            Timing(),
+            self._urls,
+            lambda: node.metadata.shard_rows(self.node_id),
+            LeaderHooks(self._serve, self._step_down, self._take_no_more, shard.shard),
+        )
+
+    def _urls(self) -> Mapping[str, str]:
+        view = self._known()
+        members = self._shard.members if view is None else view.members
+        return {each.node_id: each.cluster_url for each in members}
+
+    def _show(self, links: LinkTable | None) -> None:
+        if self._port is not None:
+            self._port.links = links
+
+    # --- its terms
+
+    async def _serve(self, term: Term, store: MessageStore) -> None:
+        await self._node.metadata.refresh()
+        served = await ServedTerm.open(self._parts, store, term.epoch - 1)
+        _LOG.info("this node leads the shard %r in epoch %d", self._shard.shard, term.epoch)
+        self._terms.begin_term(served)
+
+    async def _step_down(self, reason: str) -> None:
+        _LOG.info("this node leads the shard %r no more: %s", self._shard.shard, reason)
+        await self._terms.end_term()
+
+    def _take_no_more(self) -> None:
+        self._terms.take_no_more()
+
+    # --- what is known
+
+    def _known(self) -> ShardView | None:
+        return self._node.metadata.snapshot.shards.get(self._shard.shard)
+
+    def _is_led_here(self) -> bool:
+        view = self._known()
+        return view is not None and view.leader == self.node_id
+
+    def _is_made_by_use(self, kind: Kind) -> bool:
+        config = self._parts.running.config
+        if kind is Kind.TOPIC:
+            return config.auto_create_topics
+        return kind is Kind.GROUP and config.auto_create_groups
+
+    def _view(self) -> ReplicaView:
+        view, problem = self._known(), self._problem
+        if self._is_forgotten:
+            problem = "the metadata does not know it: it was taken out, or the database is older"
+        return ReplicaView(
+            self._shard.shard,
+            None if self._replica is None else self._replica.status,
+            0 if view is None else len(view.members),
+            self._shard.min_in_sync,
+            self._shard.target_replicas,
+            problem,
+        )

@@ -1,0 +1,83 @@
+"""Three nodes of one shard in the test's event loop, over one PostgreSQL."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from app.node_parts.replicated_shard import ReplicatedShard
+from app.replica.replica_status import ReplicaStatus
+from tests.support.cluster.three_nodes import ServedNode, start_node
+from tests.support.nodes.waiting import until
+
+SHARD = "orders"
+
+
+class Replicas:
+    """The nodes by name; those that are stopped or killed are not among them."""
+
+    def __init__(self, directory: Path, url: str, settings: dict[str, Any]) -> None:
+        self.nodes: dict[str, ServedNode] = {}
+        self._directory = directory
+        self._url = url
+        self._settings = settings
+        self._ports: dict[str, dict[str, Any]] = {}
+
+    async def start(self, name: str) -> ServedNode:
+        """Where it was before, if it was."""
+        settings = {"replicas": 3, "shard": SHARD, **self._settings, **self._ports.get(name, {})}
+        served = await start_node(self._directory, self._url, name, **settings)
+        config = served.node.config
+        self._ports[name] = {"port": config.port, "cluster_listen": config.cluster_listen}
+        self.nodes[name] = served
+        return served
+
+    async def stop(self, name: str) -> None:
+        """In order."""
+        await self.nodes.pop(name).stop()
+
+    async def kill(self, name: str) -> None:
+        """As kill -9, but for what a process has: its replica says nothing more."""
+        served = self.nodes.pop(name)
+        replica = shard_of(served)._replica
+        assert replica is not None
+        await replica._runner.kill()
+        await served.stop()
+
+    def leaders(self) -> list[ServedNode]:
+        return [each for each in self.nodes.values() if each.node.term is not None]
+
+    async def led(self) -> ServedNode:
+        """The one that leads."""
+        await until(lambda: len(self.leaders()) == 1)
+        return self.leaders()[0]
+
+    async def in_sync(self, count: int) -> None:
+        """Wait for so many replicas in sync, as the leader has it."""
+        await until(lambda: any(len(status_of(each).in_sync) == count for each in self.leaders()))
+
+
+def shard_of(served: ServedNode) -> ReplicatedShard:
+    shard = served.node._shard
+    assert isinstance(shard, ReplicatedShard)
+    return shard
+
+
+def status_of(served: ServedNode) -> ReplicaStatus:
+    replica = shard_of(served)._replica
+    assert replica is not None
+    return replica.status
+
+
+@contextlib.asynccontextmanager
+async def three_replicas(directory: Path, url: str, **settings: Any) -> AsyncIterator[Replicas]:
+    """Nodes a, b and c of the shard `orders`, all in sync."""
+    replicas = Replicas(directory, url, settings)
+    try:
+        for name in "abc":
+            await replicas.start(name)
+        await replicas.in_sync(3)
+        yield replicas
+    finally:
+        for name in list(replicas.nodes):
+            await replicas.stop(name)

@@ -47,6 +47,10 @@ class Incarnation:
         self._is_doubted = False
         """Whether this opening has a new number for what it cuts."""
         self._foreseen: int | None = None
+        self._unused: int | None = None
+        """A new number of openings that were given up: nothing was said under it, so it does for
+        what the next try finds. A join may have named it."""
+        self._was_given_up = False
         self._distrusted: str | None = None
 
     @property
@@ -65,11 +69,15 @@ class Incarnation:
             kept = self._replica_files.incarnation()
             if kept is not None and self._doubt_of(kept) is None:
                 return kept.incarnation
-            self._foreseen = self._new_number()
+            kept_one = self._unused if self._was_given_up else None
+            self._foreseen = self._new_number() if kept_one is None else kept_one
         return self._foreseen
 
     def begin_opening(self) -> str | None:
         """Judge what lies there before the store is opened; why there is a new number, or None."""
+        if not self._was_given_up:
+            self._unused = None
+        self._was_given_up = False
         kept, boot_id = self._replica_files.incarnation(), self._files.boot_id()
         reason = self._doubt_of(kept)
         number = self._number(kept, reason)
@@ -119,6 +127,7 @@ class Incarnation:
 
         Without room or a descriptor the mark stays, and this process knows it for its own.
         """
+        self._was_given_up = True
         marks = [each for each in (self._tried, self._kept) if each.standing is Standing.OPENING]
         if not marks:
             return
@@ -141,10 +150,11 @@ class Incarnation:
     def _number(self, kept: KeptIncarnation | None, reason: str | None) -> int:
         if kept is not None and reason is None:
             return kept.incarnation
-        number = self._new_number() if self._foreseen is None else self._foreseen
+        if self._unused is None:
+            self._unused = self._new_number() if self._foreseen is None else self._foreseen
         self._foreseen = None
-        _LOG.warning("the data directory has a new incarnation, %d: %s", number, reason)
-        return number
+        _LOG.warning("the data directory has a new incarnation, %d: %s", self._unused, reason)
+        return self._unused
 
     def _keep(self, kept: KeptIncarnation) -> None:
         self._tried = kept

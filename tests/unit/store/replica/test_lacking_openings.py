@@ -145,6 +145,43 @@ def test_damage_costs_it_whoever_found_it(
         assert Process(after.files.kill(), count(19)).open() == number
 
 
+def a_sync_failed(opened: Opened, _ends: list[int]) -> None:
+    opened.files.open(paths.SYNC_FAILED, create=True).close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("state", "is_copy"),
+    [(a_sync_failed, False), (a_sync_failed, True), (whole, True), (damaged_at_its_end, True)],
+)
+def test_the_number_that_a_join_named_is_that_of_the_next_try(
+    state: Callable[[Opened, list[int]], object], kind: str, is_copy: bool
+) -> None:
+    """What is found anew, or cannot be noted, costs a replica that said nothing yet no number."""
+    left, lacked = killed_in(state), 0
+    for nth in count(1):
+        process = Process(left.kill(), count(100))
+        incarnation = process.directory.incarnation
+        if is_copy:
+            incarnation.distrust("it is a copy")
+        named = incarnation.foresee()
+        process.files.fault = fault = Fault(kind, nth, KINDS[kind])
+        try:
+            process.open()
+        except OSError:
+            lacked += 1
+            process.files.fault = None
+            assert incarnation.foresee() == named
+            assert process.open() == named, f"behind {nth} calls"
+            continue
+        process.files.fault = None
+        if not fault.raised:
+            break
+    assert lacked or kind in ("allocate", "create", "mkdir", "read")
+    process.files.open(paths.SYNC_FAILED, create=True).close()
+    assert incarnation.foresee() not in (FIRST, named), "something was said under that one"
+
+
 def test_a_sync_that_failed_is_no_shortage() -> None:
     process = Process(killed_in(whole).kill(), count(2))
     process.files.fault = Fault("sync", 2, errno.ENOSPC)

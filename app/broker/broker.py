@@ -304,6 +304,11 @@ class Broker:
             _LOG.warning("%s; the log has them", offsets.problem)
         self._readers.shutdown(wait=False)
 
+    def end_reads(self) -> None:
+        """Wait until no thread reads or mends the store's files. Behind `stop`; blocks, so not the
+        event loop. A request that was cut off leaves its read under way."""
+        self._readers.shutdown(wait=True)
+
     def _forget(self, deletion: Deletion) -> None:
         """A topic or group has ended in the store: so it does here, in this turn."""
         name = deletion.name

@@ -6,9 +6,10 @@ time that it leads, and the broker with all that it knows is thrown away behind 
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from typing import Final, NamedTuple, Self
+from functools import partial
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from app.broker import Broker
 from app.broker.figures.lost_answers import LostAnswers
@@ -27,6 +28,7 @@ from app.runtime.service import Service
 from app.store import FOREVER_MS, MessageStore, RetentionPolicy
 
 _LOG: Final = logging.getLogger(__name__)
+_Returned = TypeVar("_Returned")
 
 CHECKPOINT_SECONDS: Final = 5.0
 """Bounds what is read again after a crash, and the memory held by units (20 bytes a message)."""
@@ -61,6 +63,8 @@ class ServedTerm:
         self._metadata = parts.metadata
         self._running = parts.running
         self._stack = stack
+        self._on_threads: set[asyncio.Future[Any]] = set()
+        """What works on the store's files now, whoever waits for it."""
         self._disk_was_low = False
         config = parts.running.config
         self._flushing = Service("flush", config.flush_interval_ms / 1_000, self._flush)
@@ -111,8 +115,19 @@ class ServedTerm:
         await self.broker.stop()
 
     async def close(self) -> None:
-        """Stop the services and the broker; nobody uses the store behind it. Idempotent."""
+        """Stop the services and the broker; nobody uses the store behind it, on no thread either,
+        for the next opening writes the same files. Idempotent."""
         await self._stack.aclose()
+        await asyncio.to_thread(self.broker.end_reads)
+        if self._on_threads:
+            await asyncio.wait(self._on_threads)
+
+    async def _on_thread(self, call: Callable[[], _Returned]) -> _Returned:
+        """What `call` returns; it goes on where this is cancelled, and `close` waits for it."""
+        calling = asyncio.get_running_loop().run_in_executor(None, call)
+        self._on_threads.add(calling)
+        calling.add_done_callback(self._on_threads.discard)
+        return await asyncio.shield(calling)
 
     def _follow(self, config: Config) -> None:
         """Settings have changed."""
@@ -136,7 +151,7 @@ class ServedTerm:
                 if not checkpointing.collect(CHECKPOINT_QUEUES_A_TURN):
                     break
                 await asyncio.sleep(0)
-            await asyncio.get_running_loop().run_in_executor(None, checkpointing.run)
+            await self._on_thread(checkpointing.run)
         except OSError as error:
             self.store.is_passing(error)
         else:
@@ -152,13 +167,12 @@ class ServedTerm:
             | self._hidden()
             | {TRACE_TOPIC: self._running.config.trace_hours * 3_600_000},
         )
-        loop = asyncio.get_running_loop()
         renewed = asyncio.Event()
         if self.store.floor_journal.renew(lambda _error: renewed.set()):
             await renewed.wait()  # or its entries would hold the oldest segment
         await self.broker.epochs.renew()
         try:
-            report = await loop.run_in_executor(None, self.store.apply_retention, policy)
+            report = await self._on_thread(partial(self.store.apply_retention, policy))
         except OSError as error:
             shortage = shortage_of(error)
             if shortage is None:

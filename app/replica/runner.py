@@ -226,13 +226,21 @@ class ReplicaRunner(Replicating):
         return returned
 
     def _fail(self, reason: str) -> None:
-        """A fault that nobody knows how to go on from."""
-        self._owner.alarm("REPLICA_FAILED", reason)
+        """A fault that nobody knows how to go on from. Each step is done whatever became of those
+        before it: the thread lives on, to tell of the fault and to stop in order."""
         self._failed, self._driver = reason, None
-        if self._owner.leading is not None and not self._is_killed:
-            self._owner.step_down(reason)
-        self._make_connections_anew()
-        self._look()
+        leads = self._owner.leading is not None and not self._is_killed
+        steps: list[Callable[[], object]] = [
+            lambda: self._owner.alarm("REPLICA_FAILED", reason),
+            *((lambda: self._owner.step_down(reason),) if leads else ()),
+            self._make_connections_anew,
+            self._look,
+        ]
+        for step in steps:
+            try:
+                step()
+            except Exception:  # noqa: BLE001 - one fault is told, the others are in the log
+                _LOG.exception("the replica did not end in order")
 
     def _make_connections_anew(self) -> None:
         """What comes until the event loop has ended the old ones was said to the driver before."""

@@ -1,16 +1,23 @@
 """A node forgets what its topics no longer keep, and says so to whoever asks for it."""
 
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import pytest
 
+from app.broker.journal.cold_reads import ColdReads
 from app.cluster import migrate
 from app.config import Config
 from app.domain.limits import MIB
 from app.domain.message import Message
 from app.domain.settings import TopicSettings
 from app.node import Node
+from app.store import RetentionPolicy
+from app.store.lifecycle.retention_run import RetentionReport
 from tests.support.nodes.brokers import put_topic
+from tests.support.nodes.waiting import until
 from tests.support.stores.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
@@ -49,3 +56,48 @@ async def test_each_topic_keeps_its_messages_as_long_as_it_says(tmp_path: Path) 
         assert again.store.bounds("long", 0) == (8, 8)
     finally:
         await again.close()
+
+
+Use = Callable[[Node, Callable[[], None]], Coroutine[object, object, None]]
+
+
+async def by_retention(node: Node, hold: Callable[[], None]) -> None:
+    def apply(policy: RetentionPolicy) -> RetentionReport:
+        hold()
+        return RetentionReport()
+
+    node.store.apply_retention = apply  # type: ignore[method-assign]
+    await node.leading.apply_retention()
+
+
+async def by_a_read(node: Node, hold: Callable[[], None]) -> None:
+    await ColdReads(node.broker._readers).hop(lambda _wait: hold())
+
+
+@pytest.mark.parametrize("use", [by_retention, by_a_read])
+async def test_a_term_ends_behind_what_works_on_its_files(tmp_path: Path, use: Use) -> None:
+    """Also where nobody waits for it any more: the next opening writes the same files."""
+    config = Config(data_dir=tmp_path)
+    migrate(config.database)
+    node = await Node.open(config)
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        has_begun.set()
+        may_end.wait()
+
+    try:
+        using = asyncio.ensure_future(use(node, hold))
+        await asyncio.to_thread(has_begun.wait)
+        using.cancel()
+        readers = node.broker._readers
+        ending = asyncio.ensure_future(node.end_term())
+        await until(lambda: readers._shutdown)  # type: ignore[attr-defined]  # the broker's last
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not ending.done()
+        may_end.set()
+        await ending
+    finally:
+        may_end.set()
+        await node.close()

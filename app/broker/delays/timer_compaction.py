@@ -142,7 +142,8 @@ class TimerCompaction:
         try:
             # The files may know of nothing that a loss of power could take from the log.
             await flush_store(self._store)
-            await asyncio.get_running_loop().run_in_executor(None, flushing.run)
+            # Those are waited for before the store is closed.
+            await asyncio.get_running_loop().run_in_executor(self._readers, flushing.run)
         except (CurlewError, OSError, TimerLogDamaged) as error:
             log.abandon(flushing)
             self._retry_s = self._flushed_s + RETRY_SECONDS

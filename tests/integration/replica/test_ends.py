@@ -164,3 +164,23 @@ async def test_a_start_that_fails_twice_is_told(
         with pytest.raises(StoreUnusable):
             await node.runner.start()
     node.close_listener()
+
+
+@pytest.mark.parametrize("step", ["alarm", "step_down"])
+async def test_a_fault_within_the_end_of_a_replica_is_told_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("not that, too")
+
+    def fault() -> None:
+        raise ZeroDivisionError
+
+    async with shard_of(tmp_path) as shard:
+        first = await shard.served()
+        with monkeypatch.context() as patch:
+            patch.setattr(first.runner._owner, step, fail)
+            first.runner._queue.put(fault)
+            await until(lambda: first.runner.status().role is Role.FAILED)
+        assert "ZeroDivisionError" in str(first.runner.status().failed)
+        assert first.runner._thread.is_alive()

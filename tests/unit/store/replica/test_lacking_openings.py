@@ -158,8 +158,9 @@ def test_the_number_that_a_join_named_is_that_of_the_next_try(
     state: Callable[[Opened, list[int]], object], kind: str, is_copy: bool
 ) -> None:
     """What is found anew, or cannot be noted, costs a replica that said nothing yet no number."""
-    left, lacked = killed_in(state), 0
-    for nth in count(1):
+    left, lacked, nth = killed_in(state), 0, 0
+    while True:
+        nth += 1
         process = Process(left.kill(), count(100))
         incarnation = process.directory.incarnation
         if is_copy:

@@ -110,6 +110,15 @@ class Node(Protocol):
     def version(self) -> str: ...
 
 
+class Member(Protocol):
+    """A node that has a replica of a shard."""
+
+    @property
+    def node_id(self) -> str: ...
+    @property
+    def advertise_url(self) -> str | None: ...
+
+
 class Shard(Protocol):
     """A shard as the metadata has it."""
 
@@ -125,6 +134,20 @@ class Shard(Protocol):
     def advertise_url(self) -> str: ...
     @property
     def cluster_url(self) -> str: ...
+    @property
+    def members(self) -> Sequence[Member]:
+        """All that have a replica; none: a lone node has the shard."""
+        ...
+
+    @property
+    def in_sync(self) -> Sequence[str]:
+        """Of those the nodes that have all that is confirmed."""
+        ...
+
+    @property
+    def target_replicas(self) -> int: ...
+    @property
+    def min_in_sync(self) -> int: ...
 
 
 class Namespace(Protocol):

@@ -53,6 +53,8 @@ LONGEST_FIRST: Final = (
     f"{SPARK}/test_fresh_environment.py",
     "tests/contract/test_schemathesis.py",
     "tests/contract/test_generated_clients.py",
+    "tests/acceptance/test_replicas.py",
+    "tests/integration/cluster/replicas/test_nodes_with_replicas.py",
     "tests/integration/test_keys.py",
     "tests/crash/node/test_deletion_kills.py",
     "tests/crash/node/test_schedule_kills.py",

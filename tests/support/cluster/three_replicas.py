@@ -1,16 +1,23 @@
 """Three nodes of one shard in the test's event loop, over one PostgreSQL."""
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 from app.node_parts.replicated_shard import ReplicatedShard
 from app.replica.replica_status import ReplicaStatus
 from tests.support.cluster.three_nodes import ServedNode, start_node
-from tests.support.nodes.waiting import until
 
 SHARD = "orders"
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, and leave the processor to the replicas' threads meanwhile."""
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 class Replicas:

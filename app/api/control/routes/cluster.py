@@ -74,6 +74,14 @@ class RoutesDocument(AnswerModel):
     missing: list[str] = Field(description="Topics that do not exist")
 
 
+class ReplicaDocument(AnswerModel):
+    """A node that has a replica of a shard."""
+
+    node_id: str
+    url: str | None = Field(description="Where clients reach the node; null: nowhere")
+    in_sync: bool = Field(description="Whether it has all that is confirmed, and may lead next")
+
+
 class ShardDocument(AnswerModel):
     """A shard: one log, led by one node."""
 
@@ -84,6 +92,11 @@ class ShardDocument(AnswerModel):
     leader_url: str | None = Field(description="Where clients reach that node")
     answers: bool = Field(description="Whether that node answers the one that was asked")
     queues: int = Field(description="Queues of topics that are in it")
+    target_replicas: int = Field(description="How many replicas it is to have; 1: a lone node's")
+    min_in_sync: int = Field(description="With fewer replicas in sync no send is taken")
+    replicas: list[ReplicaDocument] = Field(
+        description="The nodes that have a replica, as they joined; none: a lone node has it"
+    )
 
 
 class ClusterDocument(AnswerModel):
@@ -192,6 +205,16 @@ async def get_cluster(services: WithServices) -> ClusterDocument:
             leader_url=each.advertise_url or None,
             answers=_answers(services, each.name),
             queues=counts[each.name],
+            target_replicas=each.target_replicas,
+            min_in_sync=each.min_in_sync,
+            replicas=[
+                ReplicaDocument(
+                    node_id=member.node_id,
+                    url=member.advertise_url,
+                    in_sync=member.node_id in each.in_sync,
+                )
+                for member in each.members
+            ],
         )
         for each in sorted(snapshot.shards.values(), key=lambda each: each.name)
     ]
@@ -252,7 +275,7 @@ class _Places(NamedTuple):
                     perm=view.permission_of(queue_id).value,
                     epoch=0 if known is None else known.epoch,
                     leader=url,
-                    replicas=[] if url is None else [url],
+                    replicas=_in_sync_at(known, url),
                 )
             )
         return RouteDocument(
@@ -293,6 +316,17 @@ def _seq_in(token: str) -> int:
 def _answers(services: Services, shard: str) -> bool:
     relay = services.relay
     return shard == services.metadata.shard or relay is None or relay.is_up(shard)
+
+
+def _in_sync_at(shard: Shard | None, leader_url: str | None) -> list[str]:
+    """URLs of the nodes that have it in sync; of a lone node's that of who leads."""
+    if shard is None or not shard.members:
+        return [] if leader_url is None else [leader_url]
+    return [
+        each.advertise_url
+        for each in shard.members
+        if each.node_id in shard.in_sync and each.advertise_url is not None
+    ]
 
 
 def _leader_of(services: Services, shard: Shard | None) -> str | None:

@@ -44,6 +44,45 @@ async def test_the_next_leader_has_what_was_confirmed(tmp_path: Path, url: str) 
         await replicas.in_sync(3)
 
 
+async def test_who_has_it_in_sync_is_told(tmp_path: Path, url: str) -> None:
+    async with three_replicas(tmp_path, url) as replicas:
+        leader = await replicas.led()
+        await leader.client.put("/v1/topics/orders", json={"queues": 1})
+        urls = {f"http://127.0.0.1:{each.node.config.port}" for each in replicas.nodes.values()}
+        await leader.node.metadata.refresh()
+        (shard,) = (await leader.client.get("/v1/cluster")).json()["shards"]
+        assert (shard["target_replicas"], shard["min_in_sync"]) == (3, 2)
+        assert {each["url"] for each in shard["replicas"] if each["in_sync"]} == urls
+        assert shard["leader"] == leader.node.node_id
+        route = (await leader.client.get(f"{TOPIC}/route")).json()["queues"][0]
+        assert set(route["replicas"]) == urls
+        assert route["leader"] == f"http://127.0.0.1:{leader.node.config.port}"
+        readiness = (await others(replicas, leader)[0].client.get("/readyz")).json()
+        assert readiness == {"status": "ready", "reasons": [], "degraded": []}
+
+
+async def test_the_first_of_three_waits_for_the_second(tmp_path: Path, url: str) -> None:
+    replicas = Replicas(tmp_path, url, {})
+    first = await replicas.start("a")
+    try:
+        answer = await first.client.get("/readyz")
+        assert answer.status_code == 503
+        (reason,) = answer.json()["reasons"]
+        assert reason["code"] == "NO_LEADER"
+        assert reason["detail"] == "1 replicas of the shard 'orders' have joined, 2 are needed"
+        refused = await first.client.post(f"{TOPIC}/messages", content=b"x")
+        assert refused.status_code == 503
+        assert refused.json()["outcome"] == "not_stored"
+        await replicas.start("b")
+        leader = await replicas.led()
+        degraded = (await leader.client.get("/readyz")).json()["degraded"]
+        assert [each["code"] for each in degraded] == ["REPLICAS_BEHIND"]
+        assert "1 have not joined" in degraded[0]["detail"]
+    finally:
+        for name in list(replicas.nodes):
+            await replicas.stop(name)
+
+
 async def test_a_rolling_restart_loses_nothing(tmp_path: Path, url: str) -> None:
     async with three_replicas(tmp_path, url) as replicas:
         leader = await replicas.led()

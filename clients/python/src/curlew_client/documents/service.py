@@ -141,6 +141,14 @@ class Node(TypedDict):
     version: str
 
 
+class Replica(TypedDict):
+    """A node that has a replica of a shard."""
+
+    node_id: str
+    url: str | None
+    in_sync: bool
+
+
 class Shard(TypedDict):
     """A shard: one log, led by one node."""
 
@@ -151,6 +159,9 @@ class Shard(TypedDict):
     leader_url: str | None
     answers: bool
     queues: int
+    target_replicas: int
+    min_in_sync: int
+    replicas: list[Replica]
 
 
 class Cluster(TypedDict):

@@ -8,6 +8,7 @@ curlew key       make, list and revoke API keys; curlew security open forgets al
 curlew secret-key accept  take another secret key for the cluster's, when the one before is lost
 curlew audit verify  say whether the audit is as it was written
 curlew release-store  let another store use the metadata database, when its own is gone for good
+curlew remove-node  take a node that is gone for good out of the replicas of its shard
 curlew openapi   print the OpenAPI document
 curlew settings  print every setting, its default and its range
 curlew store     look at, check, repair or fill a store (see `app.commands.store_commands`)
@@ -26,7 +27,7 @@ from typing import Final
 import uvloop
 
 from app.cluster import ClusterConfig, Metadata, Migrated, migrate
-from app.commands import access_commands, secret_commands, store_commands
+from app.commands import access_commands, replica_commands, secret_commands, store_commands
 from app.config import NAMES, SETTINGS, Config, ConfigError, DataDirectoryUnusable, load_config
 from app.domain.errors import CurlewError
 from app.node_parts.access import narrow_files
@@ -107,6 +108,8 @@ def _without_a_node(options: argparse.Namespace, config: Config) -> str | None:
         return f"{_migration_line(_migrate(config))}\n"
     if options.command == "release-store":
         return uvloop.run(_release_store(config))
+    if options.command in replica_commands.COMMANDS:
+        return uvloop.run(replica_commands.run(options, config))
     if options.command in access_commands.COMMANDS:
         return uvloop.run(access_commands.run(options, config))
     return None
@@ -153,6 +156,7 @@ def _parser() -> argparse.ArgumentParser:
                 help="bring the metadata database to this version's schema before the node starts",
             )
     access_commands.add_parsers(commands, _add_settings)
+    replica_commands.add_parsers(commands, _add_settings)
     secret_commands.add_parsers(commands, _add_settings)
     store_commands.add_parser(commands)
     commands.add_parser("openapi", help="print the OpenAPI document")

@@ -33,6 +33,9 @@ audit: Final = ServerCommand("audit", "say whether the audit is as it was writte
 release_store: Final = ServerCommand(
     "release-store", "let another store use the metadata database; stop its node before"
 )
+remove_node: Final = ServerCommand(
+    "remove-node", "take a node that is gone for good out of the replicas of its shard"
+)
 store: Final = ServerCommand("store", "look at, check, repair or fill a store")
 openapi: Final = ServerCommand("openapi", "print the OpenAPI document")
 settings: Final = ServerCommand("settings", "print every setting with default and range")

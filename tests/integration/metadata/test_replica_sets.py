@@ -8,6 +8,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
+from app.cli import main
 from app.cluster import (
     Claim,
     ClusterConfig,
@@ -299,6 +300,41 @@ class TestLeaving:
         found = await nodes[3].replica_sets.read("s")
         assert found is not None
         assert names(found) == ["a", "b", "c"]
+
+    @pytest.mark.parametrize("shard", [(), ("--shard", "s")])
+    async def test_an_operator_does_it_by_a_command(
+        self,
+        nodes: list[Metadata],
+        rows: ShardRows,
+        url: str,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+        shard: tuple[str, ...],
+    ) -> None:
+        monkeypatch.setenv("CURLEW_DATABASE_URL", url)
+
+        async def remove(node: str) -> tuple[int, str]:
+            status = await asyncio.to_thread(main, ["remove-node", node, *shard])
+            printed = capsys.readouterr()
+            return status, printed.out + printed.err
+
+        for name, node in zip("abc", nodes[:3], strict=True):
+            await node.replica_sets.join(asking(name))
+        await rows.change(Elect(NO_TERM, Term(1, 5), member("a"), 60_000))
+        assert await remove("c") == (
+            0,
+            "The node c has no replica of the shard s any more. Left: a, b. Another node may join"
+            " in its place; its own data directory joins again when it is started with it.\n",
+        )
+        for name, reason, hint in (
+            ("a", "leads the shard", "let another one lead it first"),
+            ("b", "is in sync", "stop it, and wait"),
+            ("c", "replica", "curlew cluster status" if shard else "nodes with replicas: a, b"),
+        ):
+            status, said = await remove(name)
+            assert (status, said.count("\n")) == (2, 1)
+            assert reason in said
+            assert hint in said
 
 
 async def test_what_is_no_shard_of_replicas(nodes: list[Metadata]) -> None:

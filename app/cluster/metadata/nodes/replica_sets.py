@@ -224,7 +224,7 @@ class _Joining:
                 f"{asked.cluster_url} is where the shard {asked.shard!r} has the replica of the"
                 f" node {holder.node_id}, whose data directory this is not",
                 hint="give this node a cluster URL of its own; if the other directory is gone for"
-                f" good: curlew cluster remove-node {holder.node_id} --shard {asked.shard}",
+                f" good: curlew remove-node {holder.node_id} --shard {asked.shard}",
             )
         if known is None and asked.store_id is None and is_regressed:
             raise ReplicaRefused(
@@ -237,7 +237,7 @@ class _Joining:
             raise ReplicaRefused(
                 f"the shard {asked.shard!r} has all its {target} replicas: {names}",
                 hint="name another shard with --shard; if one of them is gone for good, take it out"
-                f" with `curlew cluster remove-node NODE --shard {asked.shard}` and start again",
+                f" with `curlew remove-node NODE --shard {asked.shard}` and start again",
             )
         if known is None or known.cluster_url == asked.cluster_url:
             return

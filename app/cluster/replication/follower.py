@@ -200,6 +200,7 @@ class Follower:
                 min(state.end.written, connection.received),
                 min(state.end.flushed, connection.received),
                 state.promise.in_sync_version,
+                state.would_rest,
             ),
         )
         state.actions.append(action)

@@ -22,6 +22,8 @@ class FollowerView:
     """The end of what was sent on this connection."""
     ends: LogEnd = NOTHING
     noted_version: int = -1
+    would_rest: bool = False
+    """As it said last: others are named before it."""
     mark_end: int = 0
     mark_ms: int = 0
     """At this time it had all of the log as it was some time before; see `caught_up`."""

@@ -252,7 +252,7 @@ class Leader:
             return
         first = view.ends.written < 0 or view.ends.written > message.written
         view.ends = LogEnd(message.written, message.flushed)
-        view.noted_version = message.noted_version
+        view.noted_version, view.would_rest = message.noted_version, message.would_rest
         self._has_promised(view.member)
         view.caught_up(state.end.written, state.now_ms)
         self._in_sync.noted(self._noted())
@@ -429,11 +429,16 @@ class Leader:
         named before one that may be gone."""
         state, others = self._state, self._in_sync.in_sync - {self._state.me}
         connected = {view.member for view in self._followers.connected()}
-        named = others & connected or others & self._promised or others
+        rested = {view.member for view in self._followers if not view.would_rest}
+        named = others & connected & rested or others & connected
+        named = named or others & self._promised or others
         to = next_member(named, state.me)
         if to is not None and self._hand_over is None:
             state.actions.append(ChangeRow(HandOver(self.term, to.node)))
         self.over = reason
+
+    def _would_rest(self, member: Member) -> bool:
+        return any(view.would_rest for view in self._followers if view.member == member)
 
     def _hand_over_if_possible(self) -> None:
         state, end = self._state, self._confirmation.end
@@ -446,6 +451,7 @@ class Leader:
             if self._followers.ends_of(member).written >= end
         ]
         if have_all:
+            have_all = [each for each in have_all if not self._would_rest(each)] or have_all
             best = max(have_all, key=self._followers.ends_of)
             self._hand_over = HandOver(self.term, best.node)
             state.actions.append(ChangeRow(self._hand_over))

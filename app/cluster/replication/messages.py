@@ -59,6 +59,8 @@ class Ends:
     flushed: int
     noted_version: int
     """The newest in-sync set that it keeps in its promise."""
+    would_rest: bool = False
+    """R8: it could not lead a moment ago, and would wait a while if it were named now."""
 
 
 @dataclass(frozen=True, slots=True)

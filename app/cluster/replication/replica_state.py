@@ -125,8 +125,14 @@ class ReplicaState:
         if not row.in_sync - {self.me}:
             rest_ms = timing.row_ms
         elif row.handed_to == self.me.node:
-            rest_ms = timing.lease_ms
+            return self.would_rest
         return self.now_ms - self.could_not_lead_ms < rest_ms
+
+    @property
+    def would_rest(self) -> bool:
+        """Whether this replica would rest if it were named now."""
+        could_not_ms = self.could_not_lead_ms
+        return could_not_ms is not None and self.now_ms - could_not_ms < self.timing.lease_ms
 
     def is_row_behind(self) -> bool:
         """R9: whether the row knows less than this replica has promised."""

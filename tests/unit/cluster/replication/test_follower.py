@@ -1,9 +1,9 @@
 """A follower alone: what it has the log do, connection by connection."""
 
 from app.cluster.replication.confirmation import LogEnd
-from app.cluster.replication.events import Action, Alarm, CutLog, WriteBlocks
+from app.cluster.replication.events import Action, Alarm, CutLog, Send, WriteBlocks
 from app.cluster.replication.follower import Follower
-from app.cluster.replication.messages import Blocks, Welcome
+from app.cluster.replication.messages import Blocks, Ends, Welcome
 from app.cluster.replication.replica_state import ReplicaState, Timing
 from app.cluster.replication.terms import Member, Promise, Term, TermStart
 
@@ -95,3 +95,13 @@ def test_a_replica_that_would_lose_what_was_confirmed_says_so_as_long_as_it_stan
         (alarm,) = state.actions
         assert isinstance(alarm, Alarm)
         assert alarm.code == "CUT_BELOW_WATERMARK"
+
+
+def test_who_would_rest_if_it_were_named_says_so_until_it_would_not() -> None:
+    state, follower = following(written=100)
+    state.now_ms, state.could_not_lead_ms = 10_000, 9_000
+    for now_ms, would_rest in ((10_000, True), (9_000 + state.timing.lease_ms, False)):
+        state.now_ms = now_ms
+        follower.disconnected("A")
+        said = [each.message for each in welcomed(state, follower, 100) if isinstance(each, Send)]
+        assert [each.would_rest for each in said if isinstance(each, Ends)] == [would_rest]

@@ -9,7 +9,13 @@ from app.cluster.replication.events import Action, Appended, AppendTermStart, Ch
 from app.cluster.replication.leader import Leader, Phase
 from app.cluster.replication.messages import Ends, Hello, PromiseAnswer, Welcome
 from app.cluster.replication.replica_state import ReplicaState, Timing
-from app.cluster.replication.shard_row import ChangeInSync, RowChange, ShardRow, WriteBack
+from app.cluster.replication.shard_row import (
+    ChangeInSync,
+    HandOver,
+    RowChange,
+    ShardRow,
+    WriteBack,
+)
 from app.cluster.replication.terms import Member, Promise, Term, TermStart
 
 A, B, C = Member("A", 1), Member("B", 2), Member("C", 3)
@@ -187,3 +193,36 @@ def test_a_replica_that_has_promised_an_older_term_is_welcome() -> None:
     leader = alone()
     leader.hello("B", Hello(1, B, Promise(FORMER), (TermStart(FORMER, 0),), WRITTEN))
     assert leader.over is None
+
+
+def serving_with(resting: frozenset[Member]) -> Leader:
+    """A leads, and B and C have everything; those who `resting` names could not lead just now."""
+    leader = elected(in_sync=frozenset({A, B, C}))
+    end = WRITTEN + 10
+    for member in (B, C):
+        leader.promise_answer(promise(member))
+    leader.appended(Appended(end, wants_sync=True, term_start=TermStart(TERM, WRITTEN)))
+    leader._state.end = LogEnd(end, end)
+    for member in (B, C):
+        leader.hello(member.node, greeting(member))
+        leader.ends(member.node, Ends(1, TERM, end, end, 9, member in resting))
+    assert leader.phase is Phase.SERVING
+    taken(leader)
+    return leader
+
+
+@pytest.mark.parametrize(
+    ("resting", "named"),
+    [(set(), "B"), ({B}, "C"), ({C}, "B"), ({B, C}, "B")],
+)
+@pytest.mark.parametrize("resigns", [False, True])
+def test_who_would_rest_is_named_when_there_is_nobody_else(
+    resting: set[Member], named: str, resigns: bool
+) -> None:
+    """It would wait a lease before it stands, while nobody leads."""
+    leader = serving_with(frozenset(resting))
+    if resigns:
+        leader.resign("the disk has no room")
+    else:
+        leader.leave()
+    assert changes(leader) == [HandOver(TERM, named)]

@@ -48,6 +48,7 @@ from app.api.http.foreign_pages import (
     PAGES,
     SITE,
     check_host,
+    check_kept_credentials,
     check_navigation,
     check_site,
 )
@@ -458,6 +459,8 @@ class Gateway:
             exchange.caller = STRANGER
             return
         exchange.is_decided = is_open
+        if b"origin" in exchange.headers:
+            check_kept_credentials(exchange.headers)
         exchange.caller = credentials.check(
             header, exchange.certificate if header is None else None, scope.get(CONNECTION)
         )

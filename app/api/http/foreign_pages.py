@@ -15,6 +15,7 @@ from typing import Final
 
 from app.api.http.errors import Forbidden
 from app.api.http.request_context import Scope
+from app.domain.access.refusals import Unauthorized
 
 SITE: Final = b"sec-fetch-site"
 MODE: Final = b"sec-fetch-mode"
@@ -58,6 +59,24 @@ def check_site(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         hint="web pages of other origins may not use a node without authentication; to look at "
         "this address yourself, type it or paste it",
     )
+
+
+def check_kept_credentials(headers: Mapping[bytes, bytes]) -> None:
+    """Raise `Unauthorized` for Basic credentials with an `Origin` that is not the host's.
+
+    A browser keeps those that somebody typed, and shows them for pages of anybody: over plain HTTP
+    to another machine, and before 2023, without `Sec-Fetch-Site`. `Bearer` is set by scripts only,
+    and one of another origin is not let.
+    """
+    origin, credentials = headers.get(b"origin"), headers.get(b"authorization", b"")
+    if origin is None or credentials[:6].lower() != b"basic ":
+        return
+    host = origin.partition(b"://")[2]
+    if not host or host not in {headers.get(b"host"), headers.get(b"x-forwarded-host")}:
+        raise Unauthorized(
+            f"Origin {origin.decode('latin-1')!r} is foreign to this server, and a browser shows "
+            "Basic credentials for any page: they do not count here"
+        )
 
 
 def check_navigation(headers: Mapping[bytes, bytes]) -> None:

@@ -38,6 +38,9 @@ from app.runtime.secure.tls_files import TlsFiles
 _LOG: Final = logging.getLogger(__name__)
 
 MakeProtocol = Callable[[], asyncio.Protocol]
+CLOSE_SECONDS: Final = 2.0
+"""How long a request that was carried here may take to end once the node stops, and how long the
+last bytes of a connection may take to be read."""
 
 
 class ClusterApp:
@@ -88,8 +91,13 @@ class _Handshake(asyncio.Protocol):
     """A connection until the other side has proved the secret; the HTTP protocol follows."""
 
     def __init__(
-        self, secret: ClusterSecret, make_protocol: MakeProtocol, links: LinkTable | None
+        self,
+        secret: ClusterSecret,
+        make_protocol: MakeProtocol,
+        links: LinkTable | None,
+        under_way: "_Handshakes",
     ) -> None:
+        self._under_way = under_way
         self._answering = Answering(secret, takes_replicas=links is not None)
         self._links = links
         self._make_protocol = make_protocol
@@ -103,10 +111,16 @@ class _Handshake(asyncio.Protocol):
         self._transport = transport
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(SECONDS, transport.abort)
+        self._under_way.begin(self)
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
+        self._leave()
+
+    def abort(self) -> None:
+        """End the connection without a word: the node takes none any more."""
+        self._leave()
+        self._transport.abort()
 
     @override
     def data_received(self, data: bytes) -> None:
@@ -142,7 +156,7 @@ class _Handshake(asyncio.Protocol):
             raise Refused("this is the cluster port, for nodes of the cluster only")
 
     def _hand_over(self, rest: bytes) -> None:
-        self._stop_timer()
+        self._leave()
         if self._links is not None and self._answering.replica is not None:
             link = self._links.accept(*self._answering.replica)
             self._transport.set_protocol(link)
@@ -157,10 +171,33 @@ class _Handshake(asyncio.Protocol):
         if rest:
             protocol.data_received(rest)
 
-    def _stop_timer(self) -> None:
+    def _leave(self) -> None:
+        self._under_way.leave(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+class _Handshakes:
+    """Those that are under way; none any more once the listener is closed."""
+
+    def __init__(self) -> None:
+        self._all: set[_Handshake] = set()
+        self._is_over = False
+
+    def begin(self, handshake: _Handshake) -> None:
+        if self._is_over:  # its connection was accepted in the turn in which the listener closed
+            handshake.abort()
+        else:
+            self._all.add(handshake)
+
+    def leave(self, handshake: _Handshake) -> None:
+        self._all.discard(handshake)
+
+    def end(self) -> None:
+        self._is_over = True
+        for handshake in list(self._all):
+            handshake.abort()
 
 
 class ClusterListener:
@@ -199,6 +236,7 @@ class ClusterListener:
         self._config.load()
         self._state = ServerState()
         self._server: asyncio.Server | TlsListener | None = None
+        self._handshakes = _Handshakes()
 
     async def start(self) -> None:
         """Take connections."""
@@ -216,7 +254,7 @@ class ClusterListener:
         self._server = await loop.create_server(self._handshake, sock=self._listener)
 
     def _handshake(self) -> asyncio.Protocol:
-        return _Handshake(self._secret, self._protocol, self.links)
+        return _Handshake(self._secret, self._protocol, self.links, self._handshakes)
 
     def _protocol(self) -> asyncio.Protocol:
         return self._config.http_protocol_class(  # type: ignore[call-arg]
@@ -224,15 +262,33 @@ class ClusterListener:
         )
 
     async def close(self) -> None:
-        """Take no more connections, let each finish its request, and end it."""
-        if self._server is None:
+        """Take no more connections, give up handshakes, let each connection finish its request, and
+        end it: by force after `CLOSE_SECONDS`. Nothing is answered after it. Idempotent."""
+        server, self._server = self._server, None
+        if server is None:
             return
-        self._server.close()
+        server.close()
         if self.links is not None:
             self.links.close("the node stops")
         self._listener.close()  # which a server of the event loop has done, the other has not
+        self._handshakes.end()
         for connection in list(self._state.connections):
             connection.shutdown()
-        while self._state.tasks:
-            await asyncio.wait(set(self._state.tasks), timeout=1)
-        self._server = None
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                while self._state.tasks:
+                    await asyncio.wait(set(self._state.tasks))
+                await server.wait_closed()
+        except TimeoutError:
+            await self._end_by_force()
+
+    async def _end_by_force(self) -> None:
+        _LOG.warning(
+            "%d requests of other nodes are ended, as the node stops", len(self._state.tasks)
+        )
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        for task in list(self._state.tasks):
+            task.cancel()
+        if self._state.tasks:
+            await asyncio.wait(set(self._state.tasks), timeout=CLOSE_SECONDS)

@@ -4,6 +4,7 @@ Positive controls: a gateway that is not closed, and a path that is open though 
 both seen by the test of all operations.
 """
 
+import base64
 from collections.abc import Callable
 from typing import cast
 
@@ -123,6 +124,34 @@ async def test_two_keys_are_refused_also_when_one_is_right() -> None:
     twice = [(b"authorization", b"Bearer " + KEY), (b"authorization", b"Bearer wrong")]
     answer = await call(gateway(), "GET", "/v1/limits", headers=twice)
     assert (answer.status, answer.json()["code"]) == (400, "MALFORMED_REQUEST")
+
+
+def typed_into_a_browser(**headers: bytes) -> dict[bytes, bytes]:
+    """Basic credentials, which a browser keeps and shows."""
+    basic = b"Basic " + base64.b64encode(b"any:" + KEY)
+    more = {name.replace("_", "-").encode(): value for name, value in headers.items()}
+    return {b"host": b"queue.example.org", b"authorization": basic, **more}
+
+
+@pytest.mark.parametrize(
+    "origin", [b"http://other.example", b"null", b"http://queue.example.org:8710", b""]
+)
+async def test_credentials_that_a_browser_keeps_do_not_count_for_other_pages(origin: bytes) -> None:
+    """Over plain HTTP to another machine it sends no `Sec-Fetch-Site`."""
+    headers = typed_into_a_browser(origin=origin)
+    for method in ("GET", "POST"):
+        assert is_refused(await call(gateway(), method, "/v1/limits", headers=headers))
+
+
+async def test_they_count_for_our_own_pages_and_for_programs() -> None:
+    ours = typed_into_a_browser(origin=b"http://queue.example.org")
+    proxied = typed_into_a_browser(
+        origin=b"https://mq.example", x_forwarded_host=b"mq.example", host=b"127.0.0.1:8710"
+    )
+    for headers in (typed_into_a_browser(), ours, proxied):
+        assert (await call(gateway(), "GET", "/v1/limits", headers=headers)).status == 200
+    bearer = {**WITH_KEY, b"origin": b"http://other.example"}
+    assert (await call(gateway(), "GET", "/v1/limits", headers=bearer)).status == 200
 
 
 async def test_other_protocols_are_not_served() -> None:

@@ -123,14 +123,18 @@ async def test_all_delayed_messages_are_listed_to_who_sends_or_reads_them() -> N
         assert await seen("admin", "prefix=b") == ["beta-in"]
 
 
-async def test_a_family_of_producers_is_forgotten_by_who_may_name_all_of_it() -> None:
+async def test_a_family_of_producers_is_sealed_and_forgotten_by_who_may_name_all_of_it() -> None:
     async with closed_node() as node:
+        sealing = ("job", "POST", "/v1/producers:seal", {"producer": "job", "epoch": 1})
         node.access.show([principal("job", "producer", to=["producer:job"])])
+        refused = await node.ask(*sealing)
+        assert (refused.status, refused.json()["resource"]) == (403, "producer:job:*")
         refused = await node.ask("job", "DELETE", "/v1/producers/job")
         assert (refused.status, refused.json()["resource"]) == (403, "producer:job:*")
         node.access.show([principal("job", "producer", to=["producer:job", "producer:job:*"])])
         forgotten = await node.ask("job", "DELETE", "/v1/producers/job")
         assert (forgotten.status, forgotten.json()["code"]) == (404, "PRODUCER_NOT_FOUND")
+        assert (await node.ask(*sealing)).status == 200
 
 
 async def test_traces_of_all_topics_leave_out_what_one_may_not_know_of() -> None:

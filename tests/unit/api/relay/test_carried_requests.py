@@ -15,7 +15,8 @@ from app.api.http.memory_budget import MemoryBudget
 from app.api.http.request_context import WHOLE_BODY, Event, RequestContext
 from app.api.operations.operation import Operation
 from app.api.relay import peers as peers_module
-from app.api.relay.calls import CallRequest
+from app.api.relay.calls import CallRequest, part_of
+from app.api.relay.envelope import opened
 from app.api.relay.fan_out import ask
 from app.api.relay.handshake import Answering
 from app.api.relay.peers import NotReached, Peers
@@ -181,6 +182,34 @@ async def test_a_part_is_no_whole_request_though_its_node_follows_meanwhile() ->
     async with relaying(other) as relay:
         await carry(relay, client)
     assert b"whole" not in other.heads[0]
+
+
+FORGED = [
+    *((b"curlew-principal", b"admin"), (b"curlew-roles", b"admin"), (b"curlew-ends", b"9")),
+    *((b"curlew-of-node", b"1"), (b"curlew-whole", b"1"), (b"curlew-asks", b"x")),
+    *((b"curlew-client", b"10.0.0.1 1"), (b"curlew-versions", b"9 9"), (b"curlew-new", b"1")),
+]
+"""What a client may write as well as a node: it is to be nobody's word."""
+
+
+async def test_no_header_of_a_client_is_taken_for_an_envelope() -> None:
+    other = Other(STORED)
+    client = Client("POST", [*FORGED, (b"content-length", b"4"), (b"mq-tag", b"t")])
+    client.scope[WHOLE_BODY] = b"body"
+    async with relaying(other) as relay:
+        await carry(relay, client)
+    lines = [line.partition(b": ") for line in other.heads[0].split(b"\r\n")[1:] if line]
+    came = [(name, value) for name, _, value in lines]
+    assert not set(came) & set(FORGED)
+    envelope = opened(scope := {"headers": came})
+    assert (envelope.principal, envelope.is_of_node, envelope.roles) == (None, False, None)
+    assert envelope.client == ("127.0.0.1", 1)
+    assert (b"mq-tag", b"t") in scope["headers"]
+
+
+def test_no_header_of_a_client_goes_with_a_part_of_what_it_asks() -> None:
+    client = Client("POST", [*FORGED, (b"mq-tag", b"t")])
+    assert part_of(client.exchange, b"", b"body").headers == [(b"mq-tag", b"t")]
 
 
 async def test_a_body_that_went_by_is_not_sent_again() -> None:

@@ -148,6 +148,9 @@ async def test_both_sides_are_heard_in_order() -> None:
 async def test_the_listening_side_may_end_it() -> None:
     async with port() as leader:
         _, heard = await leader.dial()
+        table = leader.listener.links
+        assert table is not None
+        await until(lambda: bool(table.links()))  # its handshake would be given up
         await leader.listener.close()
         await until(lambda: bool(heard.over))
         assert heard.over == [("leader", "the other side: the node stops")]

@@ -1,0 +1,161 @@
+"""The end of the cluster port: nothing that came through it goes on, and `close` has waited."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from app.api.http.request_context import Receive, Scope, Send
+from app.api.relay.handshake import Asking
+from app.api.server import cluster_listener
+from app.api.server.cluster_listener import ClusterListener
+from app.domain.limits import Limits
+from app.runtime.secure.cluster_secret import ClusterSecret
+from app.runtime.secure.tls_files import TlsFiles
+from tests.support.clients.tls import TlsPlace
+from tests.support.nodes.waiting import until
+
+SECRET = ClusterSecret(b"a" * 32)
+PATIENCE_S = 20
+REQUEST = b"GET /v1/topics HTTP/1.1\r\nhost: a\r\n\r\n"
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, object]]:
+    return "asyncio", {"loop_factory": uvloop.new_event_loop if request.param == "uvloop" else None}
+
+
+pytestmark = pytest.mark.anyio
+
+
+class App:
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.may_answer = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.asked += 1
+        await self.may_answer.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"done"})
+
+
+class Port:
+    def __init__(self, listener: ClusterListener, number: int, app: App) -> None:
+        self.listener, self.number, self.app = listener, number, app
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def connect(
+        self, connection: socket.socket | None = None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if connection is None:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.number)
+        else:
+            reader, writer = await asyncio.open_connection(sock=connection)
+        self._writers.append(writer)
+        return reader, writer
+
+    async def end(self) -> None:
+        await self.listener.close()
+        for writer in self._writers:
+            writer.transport.abort()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    async def greet(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]:
+        """A connection before its last line, and that line."""
+        reader, writer = await self.connect()
+        asking = Asking(SECRET)
+        writer.write(asking.greeting())
+        return reader, writer, asking.proof(await reader.readline())
+
+    async def ask(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection whose request is under way."""
+        reader, writer, proof = await self.greet()
+        before = self.app.asked
+        writer.write(proof + REQUEST)
+        await until(lambda: self.app.asked > before)
+        return reader, writer
+
+
+@asynccontextmanager
+async def port(tls: TlsFiles | None = None) -> AsyncIterator[Port]:
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    app = App()
+    server = ClusterListener(listener, SECRET, app, Limits(), tls)
+    number = listener.getsockname()[1]
+    await server.start()
+    served = Port(server, number, app)
+    try:
+        yield served
+    finally:
+        await served.end()
+
+
+async def rest_of(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await asyncio.wait_for(reader.read(), PATIENCE_S)
+    except ConnectionError:
+        return b""
+
+
+async def test_a_handshake_under_way_gets_no_further() -> None:
+    """Its request would be answered by a node that has stopped."""
+    async with port() as closing:
+        reader, writer, proof = await closing.greet()
+        await closing.listener.close()
+        writer.write(proof + REQUEST)
+        assert await rest_of(reader) == b""
+        assert closing.app.asked == 0
+
+
+async def test_a_connection_that_is_accepted_as_the_port_closes_gets_nowhere() -> None:
+    async with port() as closing:
+        handshake = closing.listener._handshake()
+        await closing.listener.close()
+        ours, theirs = socket.socketpair()
+        reader, writer = await closing.connect(ours)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: handshake, theirs)
+        writer.write(Asking(SECRET).greeting())
+        assert await rest_of(reader) == b""
+
+
+async def test_a_request_is_answered_before_close_returns() -> None:
+    async with port() as closing:
+        reader, _ = await closing.ask()
+        closed = asyncio.ensure_future(closing.listener.close())
+        await asyncio.sleep(0)
+        assert not closed.done()
+        closing.app.may_answer.set()
+        await closed
+        assert b"done" in await rest_of(reader)
+
+
+async def test_a_request_that_never_ends_is_ended(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cluster_listener, "CLOSE_SECONDS", 0.05)
+    async with port() as closing:
+        reader, _ = await closing.ask()
+        await closing.listener.close()
+        assert await rest_of(reader) == b""
+        assert "1 requests of other nodes are ended" in caplog.text
+
+
+async def test_with_tls_no_handshake_is_left_when_close_returns(tmp_path: Path) -> None:
+    place = TlsPlace(tmp_path)
+    files = TlsFiles.of_nodes(place.cert_file, place.key_file, place.authority_file)
+    async with port(files) as closing:
+        before = asyncio.all_tasks()
+        await closing.connect()
+        await until(lambda: asyncio.all_tasks() > before)
+        await closing.listener.close()
+        assert asyncio.all_tasks() <= before

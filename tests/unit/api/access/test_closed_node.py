@@ -137,6 +137,92 @@ async def test_a_family_of_producers_is_sealed_and_forgotten_by_who_may_name_all
         assert (await node.ask(*sealing)).status == 200
 
 
+async def test_a_transaction_is_for_who_may_use_its_topic_and_its_group() -> None:
+    """The group's name alone shows no bodies, and takes no checks away from who can decide them."""
+    async with closed_node() as node:
+        world = node.world
+        names = {"topic": "topic:alpha-in", "group": "producer:alpha-pg"}
+        halves = [principal(each, "producer", to=[name]) for each, name in names.items()]
+        node.access.show([*halves, principal("both", "producer", to=names.values())])
+        half = await world.broker.transactions.prepare(
+            "alpha-in", Message(b"half"), producer_group="alpha-pg"
+        )
+        world.clock.advance(ms=world.limits.transaction_check_after_ms)
+        await world.broker.transactions.turn()
+        path = f"/v1/transactions/{half.transaction_id}:commit"
+        asking = "/v1/producer-groups/alpha-pg/transactions:receive"
+        assert (await node.ask("topic", "POST", asking)).status == 403
+        assert (await node.ask("group", "POST", asking)).json() == {"transactions": []}
+        for who in names:
+            assert (await node.ask(who, "POST", path)).status == 404, who
+        (check,) = (await node.ask("both", "POST", asking)).json()["transactions"]
+        assert check["transaction_id"] == half.transaction_id
+        assert (await node.ask("both", "POST", path)).status == 200
+
+
+async def test_bodies_are_for_who_may_read_the_topic() -> None:
+    """Written out, as the matrix asks what each operation says of itself."""
+    async with closed_node() as node:
+        broker, topic, group = node.world.broker, "/v1/topics/alpha-in", "alpha-g"
+        for _ in range(2):
+            await broker.sender.send("alpha-in", Message(b"secret"), queue_id=0)
+        (delivery,) = await node.world.receive(1, topic="alpha-in", group=group)
+        letter = Nack(delivery.receipt_handle, None, "bad")
+        await broker.settler.settle("alpha-in", group, dead_letters=[letter])
+        reading = [
+            ("GET", f"{topic}/messages"),
+            ("GET", f"{topic}/messages/{delivery.message.message_id}"),
+            ("GET", f"{topic}/queues/0/messages"),
+            ("GET", f"/v1/groups/{group}/dlq/messages"),
+            ("POST", f"{topic}/groups/{group}/messages:receive"),
+        ]
+        streams = [("GET", f"{topic}/stream"), ("GET", f"{topic}/groups/{group}/stream")]
+        for who in ("viewer", "operator", "producer", "beta"):
+            for method, path in (*reading, *streams):
+                answer = await node.ask(who, method, path, query=_offset(path))
+                assert (answer.status, b"secret" in answer.body) == (403, False), (who, path)
+        for method, path in reading:
+            answer = await node.ask("consumer", method, path, query=_offset(path))
+            assert (answer.status, b"secret" in answer.body) == (200, True), path
+
+
+def _offset(path: str) -> str:
+    """What a pull has to say."""
+    return "offset=0" if "/queues/" in path else ""
+
+
+async def test_letters_from_a_topic_that_one_may_not_read_show_nothing() -> None:
+    """Nor by how many there are that a filter finds; that the group's right is enough for all."""
+    async with closed_node() as node:
+        team = [f"{kind}:alpha-*" for kind in ("topic", "group", "producer")]
+        roles = ("consumer", "producer", "operator")
+        node.access.show([principal("alpha", *roles, to=team), principal("admin", "admin")])
+        await node.world.broker.sender.send("beta-in", Message(b"secret", tag="red"))
+        (delivery,) = await node.world.receive(1, topic="beta-in", group="alpha-g")
+        letter = Nack(delivery.receipt_handle, None, "bad")
+        await node.world.broker.settler.settle("beta-in", "alpha-g", dead_letters=[letter])
+        path = "/v1/groups/alpha-g/dlq/messages"
+        asked: list[tuple[str, dict[str, object]]] = [
+            (":purge", {"filter": "red"}),
+            (":purge", {"reason": "bad"}),
+            (":purge", {"all": True}),
+            (":redrive", {"all": True, "to_topic": "alpha-in"}),
+            (":redrive", {"filter": "red"}),
+            (":redrive", {"all": True}),
+        ]
+
+        async def found(who: str) -> list[int]:
+            counts = [len((await node.ask(who, "GET", path)).json()["messages"])]
+            for ending, chosen in asked:
+                tried = await node.ask(who, "POST", path + ending, chosen, query="dry_run=true")
+                answer = tried.json()
+                counts.append(answer["removed" if ending == ":purge" else "matched"])
+            return counts
+
+        assert await found("admin") == [1] * 7
+        assert await found("alpha") == [0, 0, 0, 1, 0, 0, 1]
+
+
 async def test_traces_of_all_topics_leave_out_what_one_may_not_know_of() -> None:
     async with closed_node() as node:
         for team in ("alpha", "beta"):
@@ -255,3 +341,37 @@ async def test_what_use_makes_is_asked_by_the_settings_of_the_moment() -> None:
         refused = await node.ask("producer", "POST", path, b"x")
         assert (refused.status, refused.json()["action"]) == (403, "CREATE")
         assert (await node.ask("admin", "POST", path, b"x")).status == 201
+
+
+async def test_so_is_what_a_body_or_a_membership_makes() -> None:
+    """Nothing is settled with a send that would make a topic."""
+    async with closed_node() as node:
+        patterns = (read_pattern("topic:*"), read_pattern("group:*"))
+        allow = Policy(
+            "use",
+            Subject(SubjectKind.PRINCIPAL, "user"),
+            Effect.ALLOW,
+            frozenset({Action.PUB, Action.SUB}),
+            patterns,
+        )
+        node.access.show([principal("user"), principal("admin", "admin")], [allow])
+        node.world.broker.made_by_use.topics = True
+        await node.world.broker.sender.send("alpha-in", Message(b"x"))
+        (delivery,) = await node.world.receive(1, topic="alpha-in", group="alpha-g")
+        sends = [{"topic": "unheard-of", "text": "x"}]
+        settle = {"acks": [delivery.receipt_handle], "sends": sends}
+        path = "/v1/topics/alpha-in/groups/alpha-g/messages:settle"
+        member = {"subscriptions": [{"topic": "alpha-in"}]}
+        asked = [
+            ("POST", path, settle),
+            ("PUT", "/v1/groups/unheard-of/members/c1", member),
+            ("POST", "/v1/groups/unheard-of/members:poll", {"client_id": "c1", **member}),
+        ]
+        for method, where, body in asked:
+            refused = await node.ask("user", method, where, body)
+            assert (refused.status, refused.json()["action"]) == (403, "CREATE"), where
+        assert (await node.ask("admin", "GET", "/v1/topics/unheard-of")).status == 404
+        assert (await node.ask("admin", "GET", "/v1/groups/unheard-of")).status == 404
+        assert (await node.ask("admin", "POST", path, settle)).json()["sends"][0][
+            "queue_offset"
+        ] == 0

@@ -87,8 +87,17 @@ def _line(node: Node, port: int) -> str:
     store = config.data_dir.absolute() / "store"
     return (
         f"curlew {program_version()} is up at {_url(config, port)}, "
-        f"store {node.node_id} in {store}, metadata in {shown_database(config.database)}\n"
+        f"store {node.node_id} in {store}, metadata in {shown_database(config.database)}, "
+        f"{_who_may(node)}\n"
     )
+
+
+def _who_may(node: Node) -> str:
+    """Proxies, tunnels and other users of the machine look like any local client: a node cannot
+    tell, so it says that it does not ask."""
+    if node.metadata.principals.keyring.is_closed:
+        return "asks for API keys"
+    return "open: who reaches it, also through a proxy or a tunnel, may do everything"
 
 
 def _banner(node: Node, port: int) -> str:
@@ -101,6 +110,7 @@ Curlew is running. Ctrl-C stops it; nothing that was acknowledged is lost.
   data      {config.data_dir.absolute()}
   page      {url}/ui
   API       {url}/openapi.json
+  access    {_who_may(node)}
 
 Try it:
 

@@ -106,7 +106,8 @@ def test_serve_says_in_one_line_that_it_is_up(tmp_path: Path) -> None:
         found = re.fullmatch(
             r"curlew \d+\.\d+\.\d+ is up at (http://127\.0\.0\.1:\d+), "
             rf"store ([0-9a-f]{{8}}) in {data}/store, "
-            rf"metadata in SQLite file {data}/metadata\.db\n",
+            rf"metadata in SQLite file {data}/metadata\.db, "
+            r"open: who reaches it, also through a proxy or a tunnel, may do everything\n",
             line,
         )
         assert found is not None, line
@@ -134,6 +135,12 @@ def test_nothing_is_said_before_the_banner_of_dev(tmp_path: Path) -> None:
             "Curlew is running. Ctrl-C stops it; nothing that was acknowledged is lost.\n",
         ]
         assert "memory" not in "".join(node.banner)
+        assert "  access    open: who reaches it" in "".join(node.banner)
+
+
+def test_a_closed_node_says_that_it_asks_for_keys(tmp_path: Path) -> None:
+    with run_node(tmp_path / "data", "--auth", "required") as node:
+        assert "  access    asks for API keys\n" in node.banner
 
 
 def test_all_that_a_node_makes_is_its_owners(tmp_path: Path) -> None:

@@ -104,3 +104,20 @@ def test_a_store_opens_on_a_full_disk_without_one_of_its_checkpoints(missing: st
     after = open_store(power_lost, threads=False)
     assert after.store.status().recovery.power_lost
     assert after.bodies() == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("missing", [paths.META, paths.META_COPY])
+def test_a_store_opens_on_a_full_disk_without_one_of_its_meta_files(missing: str) -> None:
+    files = stopped_clean()
+    whole = bytes(files.names[missing].seen)
+    files.remove(missing)
+    files.sync_directory("")
+    opened = open_store(filled(files), threads=False)
+    assert opened.bodies() == [b"a"]
+    assert not is_refused(opened)
+    opened.send(b"b")
+    assert missing not in files.names
+    files.fault = None
+    opened.store.close()
+    assert open_store(files, threads=False).bodies() == [b"a", b"b"]
+    assert bytes(files.names[missing].seen) == whole, "the start that has room writes it again"

@@ -174,6 +174,11 @@ def test_one_who_raises_keeps_nobody_from_hearing(opened: OpenStore, gate: Holdi
         def here(self) -> None:
             raise RuntimeError
 
+        @override
+        def done(self, error: CurlewError | None) -> None:
+            super().done(error)
+            raise RuntimeError
+
     raising, other = Raising(opened), Sender(opened)
     raising.append(b"first")
     other.append(b"second")

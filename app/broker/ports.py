@@ -10,6 +10,7 @@ from typing import Protocol
 from app.domain.access.caller import Caller
 from app.domain.changes.conditions import Changed, Terms
 from app.domain.changes.merging import Named
+from app.domain.consumers.consumption import KeptSubscription, SubscriptionPair
 from app.domain.consumers.membership import GroupPulse, Membership, Rebalance
 from app.domain.identity import Deletion, Kind
 from app.domain.message import Message, StoredMessage
@@ -408,6 +409,10 @@ class Snapshot(Protocol):
     def topics(self) -> Mapping[str, Topic]: ...
     @property
     def groups(self) -> Mapping[str, Group]: ...
+    @property
+    def subscriptions(self) -> Mapping[tuple[str, str], KeptSubscription]:
+        """(Group, topic) → the filter that an operator has set or taken away."""
+        ...
 
 
 class Memberships(Protocol):
@@ -540,6 +545,17 @@ class Metadata(Protocol):
         ...
 
     async def delete_group(self, name: str, terms: Terms | None = None) -> Group: ...
+
+    async def change_subscription(
+        self,
+        pair: SubscriptionPair,
+        step: Callable[[KeptSubscription | None], KeptSubscription | None],
+        *,
+        is_dry_run: bool = False,
+    ) -> None:
+        """Keep what `step` makes of the filter that an operator has set, under a lock that all
+        nodes respect; what it raises changes nothing. The same again writes nothing."""
+        ...
 
     async def deletions(self) -> list[Deletion]:
         """Those that the store has not carried out, as far as the metadata knows."""

@@ -2,14 +2,16 @@
 
 Set by an operator, or named by the first who consumes; then who names none reads with it, and
 another one is refused while somebody consumes: what a filter leaves out is done for the whole
-group. Members may read different topics; only the filter of a topic is one. It is an entry of the
-groups' journal, of the generations of group and topic. Event loop only.
+group. Members may read different topics; only the filter of a topic is one. One that is set, or
+taken away, is kept in the metadata, for all shards (`KeptSubscription`); one that is used is an
+entry of the shard's journal, of the generations of group and topic. The higher version of the two
+holds. Event loop only.
 """
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from app.broker.context import Context
 from app.broker.figures.clients import Clients
@@ -18,11 +20,15 @@ from app.broker.groups.consumption import Assignments
 from app.broker.groups.groups import Groups
 from app.broker.ports import Group, Topic
 from app.broker.progress.progress_entries import GroupSubscription
-from app.broker.topic_lookup import check_current, find_topic
+from app.broker.topic_lookup import find_topic
 from app.domain.changes.conditions import Terms
-from app.domain.consumers.consumption import SubscriptionSource
+from app.domain.consumers.consumption import (
+    KeptSubscription,
+    SubscriptionPair,
+    SubscriptionSource,
+)
 from app.domain.consumers.membership import Profile, TopicSubscription
-from app.domain.errors import CurlewError, SubscriptionConflict, SubscriptionNotFound
+from app.domain.errors import CurlewError, IllegalFilter, SubscriptionConflict, SubscriptionNotFound
 from app.domain.limits import CONSUMERS_SHOWN_MAX
 from app.domain.positions import FlushMode
 from app.domain.settings import SubscriptionRule
@@ -32,6 +38,11 @@ ALL = "*"
 
 TERMS = Terms()
 """Nothing is asked."""
+
+CLOCKS_APART_MS: Final = 60_000
+"""More than clocks of nodes may differ (a node that is a second off is not ready). The version of
+what an operator says is ahead of them by this, so that it outweighs what other shards noted with
+clocks of their own before they heard of it."""
 
 _STALE_MAX = 1_024
 """Times of pairs that were forgotten, before they are swept out."""
@@ -74,7 +85,7 @@ class GroupFilters:
     def check(self, group: Group, topic: str, given: str | None, *, replaces: bool = False) -> str:
         """The filter to read with. Raises `SubscriptionConflict`; `note` is to follow when the
         request is taken."""
-        known = self._journal.subscription(group.name, topic)
+        known = self._known(group.name, topic)
         if given is None or not given.strip():
             wanted = ALL if known is None else known.filter
         else:
@@ -93,18 +104,18 @@ class GroupFilters:
         if group.subscription is SubscriptionRule.FREE:
             return
         pair = group.name, topic.name
-        known = self._journal.subscription(*pair)
+        known = self._known(*pair)
         self._used_s[pair] = used, self._clock.monotonic_s()
         if known is not None and known.filter == used:
             return
-        now = self._next(known, used, SubscriptionSource.USED, client_id)
+        now = self._next(pair, known, used, client_id)
         with contextlib.suppress(CurlewError):
             self._journal.set_subscription(group, topic, now, FlushMode.ASYNC)
         if len(self._used_s) > 2 * self._journal.subscription_count + _STALE_MAX:
             self._used_s = {
                 each: used_last
                 for each, used_last in self._used_s.items()
-                if self._journal.subscription(*each) is not None
+                if self._known(*each) is not None
             }
 
     def check_profile(self, group: Group, profile: Profile, *, replaces: bool = False) -> Profile:
@@ -135,7 +146,7 @@ class GroupFilters:
         if group.subscription is SubscriptionRule.FREE:
             return True
         for topic, used in profile.subscriptions:
-            known = self._journal.subscription(group.name, topic)
+            known = self._known(group.name, topic)
             if known is not None and known.filter != used:
                 return False
         return True
@@ -147,14 +158,14 @@ class GroupFilters:
             return True
         present = self._metadata.snapshot.topics
         for topic, used in profile.subscriptions:
-            known = self._journal.subscription(group.name, topic)
+            known = self._known(group.name, topic)
             if (known is None or known.filter != used) and topic in present:
                 return False
         return True
 
     def expressions(self, group: str, topics: Iterable[str]) -> list[str | None]:
         """The filter of each topic now; None: there is none."""
-        found = [self._journal.subscription(group, topic) for topic in topics]
+        found = [self._known(group, topic) for topic in topics]
         return [None if each is None else each.filter for each in found]
 
     def holds(self, group: str, topics: Iterable[str], began: Sequence[str | None]) -> bool:
@@ -201,65 +212,134 @@ class GroupFilters:
 
     def all(self, group: Group) -> dict[str, GroupSubscription]:
         """Topic → filter, of topics that there are, by name."""
-        known = self._metadata.snapshot.topics
-        found = self._journal.subscriptions(group.name)
-        return {topic: found[topic] for topic in sorted(found) if topic in known}
+        snapshot = self._metadata.snapshot
+        topics = {topic for name, topic in snapshot.subscriptions if name == group.name}
+        topics |= self._journal.subscriptions(group.name).keys()
+        found = {name: self._known(group.name, name) for name in sorted(topics)}
+        return {
+            name: each
+            for name, each in found.items()
+            if each is not None and name in snapshot.topics
+        }
 
     def find(self, group: Group, topic: str) -> GroupSubscription:
         """One of them. Raises `TopicNotFound` or `SubscriptionNotFound`."""
         find_topic(self._metadata, topic)
-        found = self._journal.subscription(group.name, topic)
+        found = self._known(group.name, topic)
         if found is None:
-            raise SubscriptionNotFound(
-                f"group {group.name!r} has no filter in topic {topic!r}: nobody set or used one",
-                hint=f"see GET /v1/groups/{group.name}/subscriptions",
-            )
+            raise _missing(group.name, topic)
         return found
 
     async def set(
         self, group: Group, topic: str, wanted: str, *, set_by: str | None, terms: Terms = TERMS
     ) -> SetFilter:
-        """Let the group read the topic with this filter, whoever consumes. Raises `IllegalFilter`,
-        `PreconditionFailed`, and what the log raises; then it is as it was."""
+        """Let the group read the topic with this filter, whoever consumes, in all shards. Raises
+        `IllegalFilter`, `PreconditionFailed`, and what the metadata raise; then it is as it was."""
         view = find_topic(self._metadata, topic)
         parse_filter(wanted)
         wanted = wanted.strip() or ALL
-        if not terms.is_dry_run:
-            await self._groups.until_left(group.name, topic)
-            check_current(self._metadata, view, group)
-        known = self._journal.subscription(group.name, topic)
-        _check(terms, group.name, topic, known)
-        self._groups.check_room(group, view)
-        if known is not None and (known.filter, known.source) == (wanted, SubscriptionSource.SET):
-            return SetFilter(known, is_new=False)
-        now = self._next(known, wanted, SubscriptionSource.SET, set_by)
-        if not terms.is_dry_run:
-            written = self._journal.set_subscription(group, view, now, FlushMode.SYNC)
-            await written.wait()
-            self._groups.wake_everybody(group.name)
-        return SetFilter(now, is_new=known is None)
+        if "\0" in wanted:
+            raise IllegalFilter("a filter has no character 0")
+        made: list[SetFilter] = []
+
+        def step(kept: KeptSubscription | None) -> KeptSubscription | None:
+            known = self._newer(kept, group.name, topic)
+            _check(terms, group.name, topic, known)
+            if known is not None and (known.filter, known.source) == (
+                wanted,
+                SubscriptionSource.SET,
+            ):
+                made[:] = [SetFilter(known, is_new=False)]
+                return kept
+            now = self._kept_next(kept, known, wanted, set_by)
+            made[:] = [SetFilter(_as_set(wanted, now), is_new=known is None)]
+            return now
+
+        await self._change(group, view, step, terms)
+        return made[0]
 
     async def delete(self, group: Group, topic: str, terms: Terms = TERMS) -> GroupSubscription:
-        """Let whoever consumes next name a filter. Raises as `find` and `set`."""
-        found = self.find(group, topic)
-        _check(terms, group.name, topic, found)
+        """Let whoever consumes next name a filter, in all shards. Raises as `find` and `set`."""
+        view = find_topic(self._metadata, topic)
+        gone: list[GroupSubscription] = []
+
+        def step(kept: KeptSubscription | None) -> KeptSubscription | None:
+            known = self._newer(kept, group.name, topic)
+            if known is None:
+                raise _missing(group.name, topic)
+            _check(terms, group.name, topic, known)
+            gone[:] = [known]
+            return self._kept_next(kept, known, None, None)
+
+        await self._change(group, view, step, terms)
+        return gone[0]
+
+    async def _change(
+        self,
+        group: Group,
+        topic: Topic,
+        step: Callable[[KeptSubscription | None], KeptSubscription | None],
+        terms: Terms,
+    ) -> None:
+        """Receives and polls that wait look again: here at once, elsewhere when it is known."""
+        pair = SubscriptionPair(group.name, topic.name, group.generation, topic.generation)
+        await self._metadata.change_subscription(pair, step, is_dry_run=terms.is_dry_run)
         if not terms.is_dry_run:
-            view = find_topic(self._metadata, topic)
-            written = self._journal.set_subscription(group, view, None, FlushMode.SYNC)
-            await written.wait()
-        return found
+            self._groups.wake_everybody(group.name)
+
+    # --- which one holds
+
+    def _known(self, group: str, topic: str) -> GroupSubscription | None:
+        kept = self._metadata.snapshot.subscriptions.get((group, topic))
+        if kept is None:
+            return self._journal.subscription(group, topic)
+        return self._newer(kept, group, topic)
+
+    def _newer(
+        self, kept: KeptSubscription | None, group: str, topic: str
+    ) -> GroupSubscription | None:
+        """Of what the metadata keep and what this shard has noted."""
+        noted = self._journal.subscription(group, topic)
+        if kept is None or (noted is not None and noted.version > kept.version):
+            return noted
+        return None if kept.filter is None else _as_set(kept.filter, kept)
+
+    def _kept_next(
+        self,
+        kept: KeptSubscription | None,
+        known: GroupSubscription | None,
+        wanted: str | None,
+        set_by: str | None,
+    ) -> KeptSubscription:
+        now_ms = self._clock.now_ms()
+        before = max(0 if kept is None else kept.version, 0 if known is None else known.version)
+        version = max(now_ms + CLOCKS_APART_MS, before + 1)
+        return KeptSubscription(wanted, set_by, now_ms, version)
 
     def _next(
         self,
+        pair: tuple[str, str],
         known: GroupSubscription | None,
-        wanted: str,
-        source: SubscriptionSource,
+        used: str,
         set_by: str | None,
     ) -> GroupSubscription:
         now_ms = self._clock.now_ms()
-        before = 0 if known is None else known.version
+        kept = self._metadata.snapshot.subscriptions.get(pair)
+        before = max(0 if kept is None else kept.version, 0 if known is None else known.version)
         version = self._newest = max(now_ms, self._newest + 1, before + 1)
-        return GroupSubscription(wanted, source, set_by, now_ms, version)
+        return GroupSubscription(used, SubscriptionSource.USED, set_by, now_ms, version)
+
+
+def _as_set(wanted: str, kept: KeptSubscription) -> GroupSubscription:
+    source = SubscriptionSource.SET
+    return GroupSubscription(wanted, source, kept.set_by, kept.set_ms, kept.version)
+
+
+def _missing(group: str, topic: str) -> SubscriptionNotFound:
+    return SubscriptionNotFound(
+        f"group {group!r} has no filter in topic {topic!r}: nobody set or used one",
+        hint=f"see GET /v1/groups/{group}/subscriptions",
+    )
 
 
 def _check(terms: Terms, group: str, topic: str, known: GroupSubscription | None) -> None:

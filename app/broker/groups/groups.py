@@ -507,6 +507,10 @@ class Groups:
         for group in {*self._subscriptions, *self.notifier.groups}:
             if before.groups.get(group) != now.groups.get(group):
                 self.wake_everybody(group)
+        if before.subscriptions is not now.subscriptions:
+            pairs = before.subscriptions.items() ^ now.subscriptions.items()
+            for group in {name for (name, _), _ in pairs}:
+                self.wake_everybody(group)
 
     def tell_of_room(self, in_flight: InFlight, group: str) -> None:
         """The group holds fewer messages than before: whoever got too few looks again."""

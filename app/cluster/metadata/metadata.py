@@ -39,7 +39,12 @@ from app.cluster.metadata.snapshot import (
     StoredSettings,
     TopicView,
 )
-from app.cluster.metadata.tables import deletions, namespaces, versions
+from app.cluster.metadata.tables import (
+    deletions,
+    group_subscriptions,
+    namespaces,
+    versions,
+)
 from app.cluster.metadata.tables.groups import GROUPS
 from app.cluster.metadata.tables.schedules import Schedules
 from app.cluster.metadata.tables.topics import TOPICS, load_places
@@ -49,6 +54,7 @@ from app.domain.access.standing import Visible, every
 from app.domain.changes.conditions import Changed, Terms
 from app.domain.changes.merging import Named
 from app.domain.clock import Clock
+from app.domain.consumers.consumption import SubscriptionPair
 from app.domain.errors import GroupNotFound, TopicNotFound
 from app.domain.identity import Deletion, Kind
 from app.domain.limits import Limits
@@ -256,6 +262,22 @@ class Metadata:
     ) -> Page[GroupView]:
         """Groups of a namespace by name, from the snapshot."""
         return self._groups.page(namespace, prefix, page_size, page_token, visible)
+
+    async def change_subscription(
+        self,
+        pair: SubscriptionPair,
+        step: group_subscriptions.Step,
+        *,
+        is_dry_run: bool = False,
+    ) -> None:
+        """Keep what `step` makes of the filter that an operator has set for a group in a topic.
+        Raises what it raises, `GroupNotFound`, `TopicNotFound` and `StateConflict`."""
+        async with self._database.transaction(is_dry_run=is_dry_run) as connection:
+            done = await group_subscriptions.change(connection, pair, step, self._limits)
+        if done is not None and not is_dry_run:
+            kept, version = done
+            names = pair.group, pair.topic
+            await self._show(version, lambda now: now.with_subscription(*names, kept, version))
 
     # Namespaces
 
@@ -494,6 +516,7 @@ class Metadata:
                 await namespaces.load(connection),
                 await stored_settings.load(connection),
                 await shards.load(connection),
+                await group_subscriptions.load(connection),
             )
         # While we were reading, a change of our own may have brought a newer one.
         if loaded.version >= self.snapshot.version:

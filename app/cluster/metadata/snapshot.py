@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple, Self
 
+from app.domain.consumers.consumption import KeptSubscription
 from app.domain.positions import FlushMode, ReplicationMode, TimestampMs
 from app.domain.settings import (
     DeliveryOrder,
@@ -218,6 +219,9 @@ class StoredSettings(NamedTuple):
 
 NO_SETTINGS: Final = StoredSettings(MappingProxyType({}), 1)
 
+Subscriptions = Mapping[tuple[str, str], KeptSubscription]
+"""(Group, topic) → the filter that an operator has set or taken away."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
@@ -229,6 +233,7 @@ class ClusterSnapshot:
     namespaces: Mapping[str, NamespaceView] = field(default_factory=lambda: MappingProxyType({}))
     settings: StoredSettings = NO_SETTINGS
     shards: Mapping[str, ShardView] = field(default_factory=lambda: MappingProxyType({}))
+    subscriptions: Subscriptions = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
     def of(
@@ -239,6 +244,7 @@ class ClusterSnapshot:
         namespaces: Iterable[NamespaceView] = (),
         settings: StoredSettings = NO_SETTINGS,
         shards: Iterable[ShardView] = (),
+        subscriptions: Subscriptions = MappingProxyType({}),
     ) -> Self:
         return cls(
             MappingProxyType({topic.name: topic for topic in topics}),
@@ -247,6 +253,7 @@ class ClusterSnapshot:
             MappingProxyType({each.name: each for each in namespaces}),
             settings,
             MappingProxyType({shard.name: shard for shard in shards}),
+            MappingProxyType(dict(subscriptions)),
         )
 
     def with_shards(self, shards: Iterable[ShardView], version: int) -> Self:
@@ -276,7 +283,10 @@ class ClusterSnapshot:
     def without_topic(self, name: str, version: int) -> Self:
         """The next snapshot, after the topic was deleted in `version`."""
         kept = {key: topic for key, topic in self.topics.items() if key != name}
-        return replace(self, topics=MappingProxyType(kept), version=version)
+        left = {pair: each for pair, each in self.subscriptions.items() if pair[1] != name}
+        subscriptions = MappingProxyType(left)
+        topics = MappingProxyType(kept)
+        return replace(self, topics=topics, subscriptions=subscriptions, version=version)
 
     def with_group(self, group: GroupView) -> Self:
         """The next snapshot, after `group` was put."""
@@ -286,4 +296,14 @@ class ClusterSnapshot:
     def without_group(self, name: str, version: int) -> Self:
         """The next snapshot, after the group was deleted in `version`."""
         kept = {key: group for key, group in self.groups.items() if key != name}
-        return replace(self, groups=MappingProxyType(kept), version=version)
+        left = {pair: each for pair, each in self.subscriptions.items() if pair[0] != name}
+        subscriptions = MappingProxyType(left)
+        groups = MappingProxyType(kept)
+        return replace(self, groups=groups, subscriptions=subscriptions, version=version)
+
+    def with_subscription(
+        self, group: str, topic: str, kept: KeptSubscription, version: int
+    ) -> Self:
+        """The next snapshot, after the filter of a group in a topic was kept in `version`."""
+        found = MappingProxyType({**self.subscriptions, (group, topic): kept})
+        return replace(self, subscriptions=found, version=version)

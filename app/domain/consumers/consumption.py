@@ -32,6 +32,27 @@ class SubscriptionSource(StrEnum):
     """The first consumer has named it: when nobody consumes any more, the next one may."""
 
 
+class SubscriptionPair(NamedTuple):
+    """A group and a topic, of these generations."""
+
+    group: str
+    topic: str
+    group_generation: int
+    topic_generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSubscription:
+    """What an operator has said of the filter with which a group reads a topic, for all shards."""
+
+    filter: str | None
+    """None: whoever comes next names one."""
+    set_by: str | None
+    set_ms: int
+    version: int
+    """A shard's own filter of the two holds only with a higher one."""
+
+
 class ConsumptionEffectCode(StrEnum):
     """What a change of the kind does. Programs switch on it."""
 

@@ -12,6 +12,7 @@ from app.domain.access.caller import OPEN, Caller
 from app.domain.changes.conditions import Changed, Conditions, Terms
 from app.domain.changes.merging import Named, by_name, merged
 from app.domain.clock import Clock
+from app.domain.consumers.consumption import KeptSubscription, SubscriptionPair
 from app.domain.consumers.membership import GroupPulse, Membership, Rebalance
 from app.domain.errors import (
     GroupNotFound,
@@ -219,6 +220,26 @@ class MemoryMetadata:
         self.offsets = {key: value for key, value in self.offsets.items() if key[0] != name}
         self.pending.append(Deletion(Kind.GROUP, name, present.generation))
         return present
+
+    async def change_subscription(
+        self,
+        pair: SubscriptionPair,
+        step: Callable[[KeptSubscription | None], KeptSubscription | None],
+        *,
+        is_dry_run: bool = False,
+    ) -> None:
+        self.check()
+        group, topic = self.snapshot.groups.get(pair.group), self.snapshot.topics.get(pair.topic)
+        if group is None or group.generation != pair.group_generation:
+            raise GroupNotFound(f"there is no group {pair.group!r}")
+        if topic is None or topic.generation != pair.topic_generation:
+            raise TopicNotFound(f"there is no topic {pair.topic!r}")
+        names = pair.group, pair.topic
+        before = self.snapshot.subscriptions.get(names)
+        after = step(before)
+        if after is not None and after != before and not is_dry_run:
+            version = self.snapshot.version + 1
+            self.snapshot = self.snapshot.with_subscription(*names, after, version)
 
     async def deletions(self) -> list[Deletion]:
         self.check()

@@ -106,6 +106,24 @@ consumer_groups = Table(
     CheckConstraint("max_attempts > 0", name="attempts_positive"),
 )
 
+group_subscriptions = Table(
+    "group_subscriptions",
+    metadata,
+    Column(
+        "consumer_group",
+        NAME,
+        ForeignKey(consumer_groups.c.name, ondelete="CASCADE"),
+        primary_key=True,
+    ),
+    Column("topic", NAME, ForeignKey(topics.c.name, ondelete="CASCADE"), primary_key=True),
+    Column("filter", Text, nullable=True, comment="null: whoever comes next names one"),
+    Column("set_by", Text, nullable=True, comment="a principal; null: nobody in particular"),
+    Column("set_ms", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False, comment="outweighs lower ones in the logs"),
+    Index(None, "topic"),
+    comment="the filters that operators have set or taken away",
+)
+
 committed_offsets = Table(
     "committed_offsets",
     metadata,

@@ -11,7 +11,7 @@ from app.broker.groups.member_values import Heartbeat
 from app.broker.polling.poll_values import HandBack, PollCommit, PollRequest
 from app.broker.progress.progress_entries import GroupSubscription
 from app.domain.changes.conditions import Conditions, Terms
-from app.domain.consumers.consumption import SubscriptionSource
+from app.domain.consumers.consumption import KeptSubscription, SubscriptionSource
 from app.domain.consumers.membership import (
     Membership,
     Profile,
@@ -21,6 +21,7 @@ from app.domain.consumers.membership import (
 from app.domain.errors import (
     DiskFull,
     InvalidRequest,
+    MetadataUnavailable,
     PreconditionFailed,
     SubscriptionConflict,
     SubscriptionNotFound,
@@ -37,6 +38,7 @@ from tests.support.nodes.waiting import until
 pytestmark = pytest.mark.anyio
 
 SILENCE_S = Limits().member_lease_ms / 1_000
+PATIENCE_S = 30
 
 
 @pytest.fixture
@@ -48,14 +50,19 @@ async def world() -> AsyncIterator[World]:
         yield world
 
 
+def held(world: World) -> GroupSubscription | None:
+    group = world.broker.settler.find_group(GROUP)
+    return world.broker.group_filters.all(group).get(TOPIC)
+
+
 def known(world: World) -> tuple[str, SubscriptionSource, str | None] | None:
     """Filter, source, who named it."""
-    found = world.broker.consumer_journal.subscription(GROUP, TOPIC)
+    found = held(world)
     return None if found is None else (found.filter, found.source, found.set_by)
 
 
 def version(world: World) -> int:
-    found = world.broker.consumer_journal.subscription(GROUP, TOPIC)
+    found = held(world)
     return 0 if found is None else found.version
 
 
@@ -207,24 +214,64 @@ async def test_it_survives_a_kill_and_ends_with_the_topic(world: World) -> None:
     assert known(world) is None
 
 
-async def test_a_snapshot_has_it(world: World) -> None:
-    await put(world, "red")
+async def test_a_snapshot_has_a_used_one(world: World) -> None:
+    await world.receive(filter="red")
     state = world.broker.consumer_journal._state
     chunks = list(state.dump())
     state.clear()
     for chunk in chunks:
         state.load(chunk)
+    assert known(world) == ("red", SubscriptionSource.USED, None)
+
+
+async def test_what_the_database_refuses_is_as_it_was(world: World) -> None:
+    await put(world, "red")
+    world.metadata.is_down = True
+    with pytest.raises(MetadataUnavailable):
+        await put(world, "blue")
+    with pytest.raises(MetadataUnavailable):
+        await world.broker.group_filters.delete(world.broker.settler.find_group(GROUP), TOPIC)
+    world.metadata.is_down = False
     assert known(world) == ("red", SubscriptionSource.SET, None)
 
 
-async def test_what_the_log_refuses_is_as_it_was(world: World) -> None:
+async def test_what_an_operator_says_outweighs_what_a_clock_ahead_has_noted(
+    world: World,
+) -> None:
+    """As in a shard that has not heard of it yet, and whose clock is a second ahead."""
+    group, topic = world.broker.settler.find_group(GROUP), world.metadata.snapshot.topics[TOPIC]
+    ahead = world.clock.now_ms() + 1_000
+    noted = GroupSubscription("blue", SubscriptionSource.USED, None, ahead, ahead)
     await put(world, "red")
-    for how in ("failure", "refusal"):
-        setattr(world.store, how, DiskFull("no room"))
-        with pytest.raises(DiskFull):
-            await put(world, "blue")
-        setattr(world.store, how, None)
-        assert known(world) == ("red", SubscriptionSource.SET, None)
+    world.broker.consumer_journal.set_subscription(group, topic, noted, FlushMode.ASYNC)
+    assert known(world) == ("red", SubscriptionSource.SET, None)
+    with pytest.raises(SubscriptionConflict):
+        await world.receive(filter="blue")
+    await world.broker.group_filters.delete(group, TOPIC)
+    assert known(world) is None
+    await world.receive(filter="green")
+    assert known(world) == ("green", SubscriptionSource.USED, None)
+    await world.kill()
+    assert known(world) == ("green", SubscriptionSource.USED, None)
+
+
+async def test_a_receive_that_waits_hears_of_a_filter_that_another_node_has_set(
+    world: World,
+) -> None:
+    await world.receive(filter="green")
+    await world.broker.expire_leases()
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(world.receive(filter="green", wait_s=60))
+        await until(lambda: world.waiting == 1)
+        snapshot = world.metadata.snapshot
+        kept = KeptSubscription("red", None, 0, world.clock.now_ms() + 1)
+        world.metadata.snapshot = snapshot.with_subscription(
+            GROUP, TOPIC, kept, snapshot.version + 1
+        )
+        await world.broker.expire_leases()
+        async with asyncio.timeout(PATIENCE_S):  # shorter than the receive waits
+            await until(waiting.done)
+        assert waiting.result() == []
 
 
 @pytest.mark.parametrize(

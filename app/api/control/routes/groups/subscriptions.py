@@ -68,7 +68,7 @@ async def get_group_subscription(
         200: Answer(headers=ETAG_HEADER),
         201: Answer("There was none before", headers=ETAG_HEADER),
     },
-    problems=(412, 507),
+    problems=(409, 412),
 )
 async def put_group_subscription(
     group: str,
@@ -98,7 +98,7 @@ async def put_group_subscription(
     needs={"group": Action.UPDATE, "topic": Action.GET},
     status=204,
     answers={200: dry_run_answer(SubscriptionChangeDocument)},
-    problems=(412, 507),
+    problems=(412,),
 )
 async def delete_group_subscription(
     group: str, topic: str, services: WithServices, terms: WithTerms

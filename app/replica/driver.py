@@ -15,7 +15,7 @@ One thread, which may wait for the disk; not the event loop.
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from app.cluster.replication.confirmation import LogEnd
@@ -26,6 +26,7 @@ from app.cluster.replication.events import (
     CannotLead,
     ChangeRow,
     CutLog,
+    DeleteBelow,
     Disconnected,
     Event,
     KeepHistory,
@@ -44,7 +45,7 @@ from app.cluster.replication.events import (
     Tick,
     WriteBlocks,
 )
-from app.cluster.replication.messages import Blocks, Message, Welcome
+from app.cluster.replication.messages import Blocks, Message, Watermark, Welcome
 from app.cluster.replication.replica import Replica
 from app.cluster.replication.replica_state import ReplicaState, Timing
 from app.cluster.replication.terms import Member, TermStart, cut_history
@@ -253,6 +254,8 @@ class ReplicaDriver:
             case CutLog(end):
                 parts.incarnation.note_cut(end)
                 self._log.cut(end, self.high_watermark)
+            case DeleteBelow(start):
+                owner.delete_below(start)
             case AppendTermStart(term):
                 owner.append_term_start(term)
             case MoveWatermark(high_watermark):
@@ -272,6 +275,8 @@ class ReplicaDriver:
     def _send(self, node: str, message: Message) -> None:
         if isinstance(message, Welcome):
             self._outgoing.forget(node)  # what was offered on a connection before this one
+        elif isinstance(message, Watermark):  # the machine does not know what retention does
+            message = replace(message, log_start=self._log.start)
         self._parts.peers.send(node, message)
 
     def _offer(self, action: SendBlocks) -> None:

@@ -90,11 +90,16 @@ class StoreOwner(ReplicaOwner):
         self._writing: Future[None] | None = None
         self._checkpoint_ms = _now_ms()
         self._checkpoint_end = 0
+        self._written_end = 0
+        """That of the last checkpoint that is on the medium."""
+        self._delete_below = 0
+        """Where the leader's log begins, as it said."""
 
     def open(self) -> None:
         """Open the directory to follow. Raises as `ReplicaStore.open`."""
         self.following = ReplicaStore.open(self._directory, self._options)
         self._high_watermark = self._checkpoint_end = self.following.high_watermark
+        self._written_end = self._checkpoint_end
         self._is_open = True
         self.is_spoiled, self._unreadable = False, None
 
@@ -128,16 +133,26 @@ class StoreOwner(ReplicaOwner):
             self.alarm(*self._unreadable)
         if self.is_spoiled or (self._writing is not None and not self._writing.done()):
             return
+        self._delete(store)
         behind = store.high_watermark - self._checkpoint_end
         is_late = _now_ms() - self._checkpoint_ms >= CHECKPOINT_MS
         if behind and (is_late or behind > CHECKPOINT_BYTES):
             self._checkpoint_ms, self._checkpoint_end = _now_ms(), store.high_watermark
-            self._writing = self._pool.submit(self._write, store.begin_checkpoint())
+            end = min(store.high_watermark, store.log.flushed)
+            self._writing = self._pool.submit(self._write, store.begin_checkpoint(), end)
 
-    def _write(self, checkpointing: Checkpointing) -> None:
+    def _delete(self, store: ReplicaStore) -> None:
+        """Delete what the leader has deleted, while no checkpoint is being written."""
+        try:
+            store.delete_below(self._delete_below, self._written_end)
+        except OSError as error:  # the next tick goes on
+            self.alarm("DELETE_FAILED", f"segments below {self._delete_below}: {error}")
+
+    def _write(self, checkpointing: Checkpointing, end: int) -> None:
         """On the pool's thread."""
         try:
             checkpointing.run()
+            self._written_end = end
         except OSError as error:
             detail = str(error)
             if not self.following.checkpoints.note(error):
@@ -192,6 +207,10 @@ class StoreOwner(ReplicaOwner):
         leading = self.leading
         if leading is not None:
             self._loop.call_soon_threadsafe(leading.confirm, high_watermark)
+
+    @override
+    def delete_below(self, start: int) -> None:
+        self._delete_below = max(self._delete_below, start)
 
     @override
     def serve(self, term: Term) -> None:

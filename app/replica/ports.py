@@ -95,6 +95,11 @@ class ReplicaOwner(Protocol):
         """All below is confirmed: show it and answer who waits; on a follower dispatch it."""
         ...
 
+    def delete_below(self, start: int) -> None:
+        """The leader's log begins at `start`: delete whole segments below it, when neither the
+        dispatch nor a start needs them any more. Returns at once."""
+        ...
+
     def serve(self, term: Term) -> None:
         """Begin the broker of the term."""
         ...

@@ -180,6 +180,14 @@ class CutLog:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteBelow:
+    """Delete segments that lie wholly below `start`, where the leader's log begins, once nothing
+    here needs them any more."""
+
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
 class AppendTermStart:
     """R3: append and sync the block that begins the term; `Appended` follows."""
 
@@ -230,6 +238,7 @@ Action: TypeAlias = (
     | WriteBlocks
     | SyncLog
     | CutLog
+    | DeleteBelow
     | AppendTermStart
     | MoveWatermark
     | Serve

@@ -6,6 +6,7 @@ from app.cluster.replication.confirmation import LogEnd
 from app.cluster.replication.events import (
     Action,
     CutLog,
+    DeleteBelow,
     MoveWatermark,
     Send,
     SyncLog,
@@ -158,6 +159,9 @@ class Follower:
         state.note_in_sync(message.in_sync_version, message.in_sync)
         connection.sync_to = max(connection.sync_to, message.sync_to)
         self._heard_watermark(connection, message.high_watermark)
+        if message.log_start > state.log_start:
+            state.log_start = message.log_start
+            state.actions.append(DeleteBelow(message.log_start))
         self._sync(connection)
         self._say_ends(connection)
 

@@ -73,6 +73,8 @@ class Watermark:
     sync_to: int
     in_sync_version: int
     in_sync: frozenset[Member]
+    log_start: int = 0
+    """Below it the leader has deleted its log; a follower deletes nothing by its own judgement."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,8 @@ class ReplicaState:
     end: LogEnd
     high_watermark: int
     """The highest that was heard, or that the checkpoint has."""
+    log_start: int = 0
+    """Where the log of the last leader that was followed began, as it said last."""
     given_to_log: int = 0
     """The end of the blocks that the log was given; those behind `end.written` are being written,
     also when the connection they came by is gone."""

@@ -216,6 +216,7 @@ def _check_stream(message: Welcome | Blocks | Ends | Watermark, size: int) -> No
         case Watermark():
             _check_set(message.in_sync)
             _check_numbers(message.high_watermark, message.sync_to, message.in_sync_version)
+            _check_numbers(message.log_start)
 
 
 def _check_election(message: AskEnds | EndsAnswer | AskPromise | PromiseAnswer) -> None:

@@ -61,6 +61,11 @@ class ReplicaLog:
         self._shape = shape
         self._unfinished_cut: int | None = None
 
+    @property
+    def start(self) -> int:
+        """Where the log begins. Any thread."""
+        return self._log.start
+
     def check(self, blocks: BlockRange) -> CheckedBlocks:
         """The same blocks, if they are whole, intact and of their place: else `BlocksRefused`.
 

@@ -170,6 +170,29 @@ class ReplicaStore:
         checkpointing.collect()
         return checkpointing
 
+    def delete_below(self, start: int, checkpoint_end: int) -> int:
+        """Delete the segments that lie wholly below `start` and below `checkpoint_end`, up to where
+        the last checkpoint on the medium says that all is in queues and index; how many. No
+        checkpoint is being written. Raises `OSError`: what was not deleted is the next time.
+
+        As retention does on a leader: minima move first, then files go, the oldest first.
+        """
+        log, queues = self.parts.log, self.parts.queues
+        end = min(start, checkpoint_end, self._dispatch.end)
+        count = sum(base + log.segment_bytes <= end for base in log.bases[:-1])
+        if count:
+            kept_from = log.bases[count]
+            for queue in list(queues):
+                if queue.min_offset < queue.max_offset:
+                    queue.expire_below(queue.first_at_or_behind(kept_from))
+            for _ in range(count):
+                log.drop_first()
+                log.sync_names()  # in this order, or one might be missing between others
+            for queue in list(queues):
+                queue.drop_below_minimum()
+            self.parts.index.drop_below(log.start)
+        return count
+
     @property
     def _store_time_ms(self) -> int:
         return max(self.parts.recovery.store_time_ms, self._dispatch.store_time_ms)

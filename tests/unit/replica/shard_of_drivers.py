@@ -132,6 +132,10 @@ class Node(Peers, Database, ReplicaOwner):
     # --- the node
 
     @override
+    def delete_below(self, start: int) -> None:
+        raise AssertionError("nobody deletes here")
+
+    @override
     def append_term_start(self, term: Term) -> None:
         self._append(b"term", term)
 

@@ -1,9 +1,9 @@
 """A follower alone: what it has the log do, connection by connection."""
 
 from app.cluster.replication.confirmation import LogEnd
-from app.cluster.replication.events import Action, Alarm, CutLog, Send, WriteBlocks
+from app.cluster.replication.events import Action, Alarm, CutLog, DeleteBelow, Send, WriteBlocks
 from app.cluster.replication.follower import Follower
-from app.cluster.replication.messages import Blocks, Ends, Welcome
+from app.cluster.replication.messages import Blocks, Ends, Watermark, Welcome
 from app.cluster.replication.replica_state import ReplicaState, Timing
 from app.cluster.replication.terms import Member, Promise, Term, TermStart
 
@@ -105,3 +105,15 @@ def test_who_would_rest_if_it_were_named_says_so_until_it_would_not() -> None:
         follower.disconnected("A")
         said = [each.message for each in welcomed(state, follower, 100) if isinstance(each, Send)]
         assert [each.would_rest for each in said if isinstance(each, Ends)] == [would_rest]
+
+
+def test_a_follower_deletes_what_its_leader_has_deleted_and_hears_it_once() -> None:
+    state, follower = following(written=100)
+    welcomed(state, follower, 100)
+    said = []
+    for term, log_start in ((TERM, 0), (TERM, 64), (TERM, 64), (Term(0, 3), 80), (TERM, 96)):
+        state.actions.clear()
+        sign = Watermark(follower.session, term, 100, 100, 1, IN_SYNC, log_start)
+        follower.watermark("A", sign)
+        said.append([each.start for each in state.actions if isinstance(each, DeleteBelow)])
+    assert said == [[], [64], [], [], [96]]

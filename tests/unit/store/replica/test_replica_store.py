@@ -207,3 +207,33 @@ def test_a_lone_node_does_not_take_the_directory_of_a_replica() -> None:
     with pytest.raises(StoreUnusable, match="that of a replica"):
         MessageStore.open(files, SMALL, FakeClock(), ManualTurns())
     Opened(files).stop()
+
+
+def test_segments_are_deleted_below_the_leaders_start_and_behind_the_checkpoint(
+    leader: StoreParts,
+) -> None:
+    """What no start and no dispatch needs; and a start finds the same queues without them."""
+    ends, size = block_ends(leader.log), SMALL.segment_bytes
+    last = ends[-1]
+    opened = Opened(SimulatedFiles())
+    opened.take(leader, last)
+    log = opened.store.parts.log
+    assert len(log.bases) > 3
+    assert opened.store.delete_below(last, last) == 0, "nothing is dispatched"
+    opened.show(last)
+    assert opened.store.delete_below(last, 0) == 0, "the checkpoint is not written"
+    opened.checkpoint()
+    assert opened.store.delete_below(2 * size - 1, last) == 1
+    assert log.bases[0] == log.start == size
+    assert opened.store.delete_below(2 * size, last) == 1
+    assert opened.store.delete_below(2 * size, last) == 0
+    kept = {
+        queue: [at for at in places if at >= 2 * size]
+        for queue, places in units_of_log(leader.log, last).items()
+    }
+    assert units(opened.store.parts.queues) == kept
+    again = Opened(opened.kill())
+    assert again.store.parts.log.start == 2 * size
+    assert again.store.high_watermark == last
+    assert units(again.store.parts.queues) == kept
+    assert again.directory.incarnation.number == 1

@@ -1,11 +1,13 @@
 """Three nodes that have one shard in common: what is confirmed outlives each of them."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from app.cli import main
 from tests.support.cluster.three_nodes import ServedNode
-from tests.support.cluster.three_replicas import Replicas, three_replicas
+from tests.support.cluster.three_replicas import SHARD, Replicas, status_of, three_replicas, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -115,3 +117,48 @@ async def test_what_is_leased_is_settled_at_the_next_leader(tmp_path: Path, url:
         assert settled.status_code == 200, settled.text
         again = await second.client.post(f"{group}/messages:receive")
         assert again.json()["messages"] == []
+
+
+async def test_a_node_whose_disk_is_gone_is_replaced(
+    tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with three_replicas(tmp_path, url) as replicas:
+        leader = await replicas.led()
+        await leader.client.put("/v1/topics/orders", json={"queues": 1})
+        await send(leader, "one")
+        gone = others(replicas, leader)[0]
+
+        async def remove(node: ServedNode) -> int:
+            settings = ["--shard", SHARD, "--database-url-file", str(file)]
+            arguments = ["remove-node", node.node.node_id, *settings]
+            return await asyncio.to_thread(main, arguments)
+
+        file = tmp_path / "database.url"
+        file.touch(0o600)
+        file.write_text(url)
+        assert await remove(leader) == 2
+        assert "leads the shard" in capsys.readouterr().err
+        await replicas.kill(gone.name)
+        await replicas.in_sync(2)
+        assert await remove(gone) == 0, capsys.readouterr().err
+        new = await replicas.start("d")
+        await replicas.in_sync(3)
+        assert await bodies(new) == ["one"]
+        assert status_of(new).written == status_of(await replicas.led()).written
+
+
+async def test_who_has_handed_over_carries_requests_to_the_next(tmp_path: Path, url: str) -> None:
+    async with three_replicas(tmp_path, url) as replicas:
+        leader = await replicas.led()
+        await leader.client.put("/v1/topics/orders", json={"queues": 1})
+        path = f"{TOPIC}/groups/billing/messages:receive?wait=30"
+        waiting = asyncio.ensure_future(leader.client.post(path))
+        await until(lambda: leader.node.broker.waiting_count == 1)
+        await leader.node.hand_over()
+        assert leader.node.term is None
+        assert (await waiting).json()["messages"] == []  # answered, and not cut off
+        second = await replicas.led()
+        assert second is not leader
+        await send(leader, "one")
+        assert await bodies(second) == await bodies(leader) == ["one"]
+        assert second.node.broker.epochs.current > 1

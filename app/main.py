@@ -186,7 +186,10 @@ class NodeServer(uvicorn.Server):
 
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._node.hand_over()  # while requests are taken, and carried to who leads next
+        try:
+            await self._node.hand_over()  # while requests are taken, and carried to who leads next
+        except Exception:  # noqa: BLE001 - the node stops all the same
+            _LOG.exception("the shard is not handed over")
         _LOG.info("stopping: answering long polls, finishing what is in flight")
         for server in self.servers:
             server.close()

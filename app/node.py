@@ -50,6 +50,10 @@ if TYPE_CHECKING:  # an extra, imported where it is on
 
 _LOG: Final = logging.getLogger(__name__)
 
+FOLLOW_SECONDS: Final = 5.0
+"""How long one turn waits for a term of several replicas to carry out what was deleted: it may wait
+for a replica that the next turn hears of."""
+
 
 class Node:
     """Everything below HTTP. Made by `open`; event loop only."""
@@ -209,10 +213,11 @@ class Node:
         if term is None:
             return
         self.take_no_more()
-        await term.drain()
-        if self._app is not None:
-            await self._app.end_term()
-        await term.close()
+        async with AsyncExitStack() as steps:  # each, whatever becomes of those before
+            steps.push_async_callback(term.close)
+            if self._app is not None:
+                steps.push_async_callback(self._app.end_term)
+            await term.drain()
 
     async def drain(self) -> None:
         """Answer all long polls and take no new work; what is in flight finishes."""
@@ -230,9 +235,9 @@ class Node:
     async def _follow_changes(self) -> None:
         """Act on what the metadata has anew, and on what could not be done the last time."""
         self.running.look()
+        await self._shard.follow()  # first: what a term cannot write may wait for a new replica
         if self.term is not None:
-            await self.term.follow_changes()
-        await self._shard.follow()
+            await self.term.follow_changes(None if self.is_lone else FOLLOW_SECONDS)
 
     async def _register_if_there_is_room(self) -> None:
         """Register, on a full disk later: the heartbeat does it, and readers need not wait."""

@@ -97,6 +97,7 @@ class ReplicatedShard(OwnShard):
         self._replica: ReplicaAtWork | None = None
         self._port: ClusterPort | None = None
         self._problem: str | None = None
+        self._has_tried_to_hand_over = False
         self._is_forgotten = False
         """Whether the metadata does not know this replica."""
         self._parts: TermParts
@@ -198,6 +199,7 @@ class ReplicatedShard(OwnShard):
         replica = self._replica
         if replica is None or not replica.can_hand_over:
             return
+        self._has_tried_to_hand_over = True
         _LOG.info("stopping: another replica is to lead the shard %r", self._shard.shard)
         replica.transfer()
         try:
@@ -237,7 +239,7 @@ class ReplicatedShard(OwnShard):
         replica = self._replica
         if replica is not None:
             self._show(None)
-            await replica.stop(HAND_OVER_SECONDS)
+            await replica.stop(0.0 if self._has_tried_to_hand_over else HAND_OVER_SECONDS)
             self._replica = None
 
     async def _stop(self) -> None:

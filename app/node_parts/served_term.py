@@ -7,7 +7,7 @@ time that it leads, and the broker with all that it knows is thrown away behind 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -210,14 +210,20 @@ class ServedTerm:
         }
         return dict.fromkeys(hidden, FOREVER_MS)
 
-    async def follow_changes(self) -> None:
-        """Act on what the metadata has anew, and on what could not be done the last time."""
+    async def follow_changes(self, within_s: float | None = None) -> None:
+        """Act on what the metadata has anew, and on what could not be done the last time.
+
+        What takes longer than `within_s` goes on the next time: it may wait for a replica that is
+        yet to be heard of.
+        """
         lifecycle, snapshot = self.broker.lifecycle, self._metadata.snapshot
         if snapshot is not self._followed or self._has_deletions or lifecycle.is_behind:
             self._has_deletions = True
-            await lifecycle.carry_out_deletions()
-            self._has_deletions = False
-            self._followed = snapshot
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await lifecycle.carry_out_deletions()
+                self._has_deletions = False
+                self._followed = snapshot
 
 
 def _log_failure(error: CurlewError | None) -> None:

@@ -76,8 +76,10 @@ def status_of(
     """Of a replica that is at work."""
     state, leader = replica.state, replica.leader
     role = Role.FOLLOWER
-    node = None if state.leader_heard is None else state.leader_heard[0]
-    if node is None and state.row is not None and state.row.leader is not None:
+    node = None
+    if state.leader_heard and state.now_ms - state.heard_leader_ms < state.timing.lease_ms:
+        node = state.leader_heard[0]
+    elif state.row is not None and state.row.leader is not None and not state.is_lease_over():
         node = state.row.leader.node
     in_sync = state.promise.in_sync
     if leader is not None:

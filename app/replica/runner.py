@@ -325,7 +325,12 @@ class ReplicaRunner(Replicating):
         if driver is None or driver.replica is None:
             role = Role.PAUSED if self._failed is None else Role.FAILED
             self._status = replace(
-                self._status, role=role, members=(), alarms=tuple(alarms), failed=self._failed
+                self._status,
+                role=role,
+                leader=None,
+                members=(),
+                alarms=tuple(alarms),
+                failed=self._failed,
             )
             return
         self._status = status_of(driver.replica, driver.high_watermark, alarms)

@@ -1,11 +1,14 @@
 """What a node asks of its store on this and that machine."""
 
 import sys
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from app.config import Config, ConfigError
 from app.domain.limits import MIB
+from app.node import Node
 from app.node_parts import from_config
 
 GIB = 1024 * MIB
@@ -46,3 +49,42 @@ def test_spans_without_their_extra_are_refused_with_what_to_install(
     with pytest.raises(ConfigError, match=r"pip install 'curlew\[otel\]'"):
         from_config.spans_of(Config(otel_traces=True), "4f2a91c7")
     assert from_config.spans_of(Config(), "4f2a91c7") is None
+
+
+def node_of(told: list[str], drain: BaseException | None = None) -> Any:
+    """A node of replicas in a term, with parts that only tell what they are asked."""
+
+    def tells(name: str, error: BaseException | None = None) -> Any:
+        async def called(*_: object) -> None:
+            told.append(name)
+            if error is not None:
+                raise error
+
+        return called
+
+    term = SimpleNamespace(
+        drain=tells("drain", drain), close=tells("close"), follow_changes=tells("term follows")
+    )
+    node = cast("Any", object.__new__(Node))
+    node.term = term
+    node.running = SimpleNamespace(look=lambda: None)
+    node._app = SimpleNamespace(follow=lambda: None, end_term=tells("requests end"))
+    node._shard = SimpleNamespace(follow=tells("shard follows"), following=object())
+    return node
+
+
+@pytest.mark.anyio
+async def test_a_term_ends_whatever_its_drain_has_met() -> None:
+    """Its store is opened anew behind it, so nobody may use it any more."""
+    told: list[str] = []
+    node = node_of(told, OSError("no descriptor"))
+    with pytest.raises(OSError, match="no descriptor"):
+        await node.end_term()
+    assert told == ["drain", "requests end", "close"]
+
+
+@pytest.mark.anyio
+async def test_new_members_are_heard_of_before_what_waits_for_them() -> None:
+    told: list[str] = []
+    await node_of(told)._follow_changes()
+    assert told == ["shard follows", "term follows"]

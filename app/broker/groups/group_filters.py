@@ -245,12 +245,9 @@ class GroupFilters:
         def step(kept: KeptSubscription | None) -> KeptSubscription | None:
             known = self._newer(kept, group.name, topic)
             _check(terms, group.name, topic, known)
-            if known is not None and (known.filter, known.source) == (
-                wanted,
-                SubscriptionSource.SET,
-            ):
+            if kept is not None and known == _as_set(wanted, kept):
                 made[:] = [SetFilter(known, is_new=False)]
-                return kept
+                return kept  # an entry of a journal would hold in its shard only
             now = self._kept_next(kept, known, wanted, set_by)
             made[:] = [SetFilter(_as_set(wanted, now), is_new=known is None)]
             return now

@@ -255,6 +255,21 @@ async def test_what_an_operator_says_outweighs_what_a_clock_ahead_has_noted(
     assert known(world) == ("green", SubscriptionSource.USED, None)
 
 
+async def test_the_filter_that_an_earlier_version_has_set_is_set_for_all_shards(
+    world: World,
+) -> None:
+    """It is in the journal of one shard, so to set it again changes something."""
+    group, topic = world.broker.settler.find_group(GROUP), world.metadata.snapshot.topics[TOPIC]
+    now_ms = world.clock.now_ms()
+    earlier = GroupSubscription("red", SubscriptionSource.SET, None, now_ms, now_ms)
+    world.broker.consumer_journal.set_subscription(group, topic, earlier, FlushMode.ASYNC)
+    assert not await put(world, "red")
+    assert world.metadata.snapshot.subscriptions[GROUP, TOPIC].filter == "red"
+    before = version(world)
+    assert not await put(world, "red")
+    assert version(world) == before
+
+
 async def test_a_receive_that_waits_hears_of_a_filter_that_another_node_has_set(
     world: World,
 ) -> None:

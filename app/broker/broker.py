@@ -215,7 +215,11 @@ class Broker:
             lost=lost or LostAnswers(),
         )
         broker = cls(context, keys)
-        await broker.start(epoch_floor)
+        try:
+            await broker.start(epoch_floor)
+        except BaseException:  # a term may end while it begins
+            await asyncio.shield(asyncio.ensure_future(broker._give_up()))
+            raise
         return broker
 
     def _make_services(self, config: BrokerConfig) -> tuple[Service, ...]:
@@ -303,6 +307,12 @@ class Broker:
         if offsets.problem is not None:
             _LOG.warning("%s; the log has them", offsets.problem)
         self._readers.shutdown(wait=False)
+
+    async def _give_up(self) -> None:
+        """End what a start that was cut off has begun; nobody uses the store behind it."""
+        for service in (self.schedules.service, self.delays.service, *self.services):
+            await service.stop()
+        await asyncio.to_thread(self.end_reads)
 
     def end_reads(self) -> None:
         """Wait until no thread reads or mends the store's files. Behind `stop`; blocks, so not the

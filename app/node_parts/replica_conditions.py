@@ -78,9 +78,11 @@ class ReplicaConditions(Following):
         ]
         if status.role is Role.LEADER and len(status.in_sync) < view.target_count:
             said = [f"{each.node} ({each.why_not})" for each in status.members if each.why_not]
-            missing = view.target_count - view.member_count
-            if missing > 0:
-                said.append(f"{missing} have not joined")
+            known = 1 + len(status.members)
+            if view.target_count > view.member_count:
+                said.append(f"{view.target_count - view.member_count} have not joined")
+            if view.member_count > known:
+                said.append(f"{view.member_count - known} that the leader is yet to hear of")
             text = f"{len(status.in_sync)} of {view.target_count} replicas of the shard"
             text += f" {view.shard!r} are in sync; not: {', '.join(said)}"
             found.append(condition(ConditionCode.REPLICAS_BEHIND, text))

@@ -53,7 +53,7 @@ HAND_OVER_SECONDS: Final = 4.0
 HAND_OVER_STEP_SECONDS: Final = 0.05
 """Between two looks meanwhile."""
 
-Unusable = (StoreUnusable, ReplicaFileDamaged, OSError)
+Unusable = (StoreUnusable, ReplicaFileDamaged, OSError, MemoryError)
 
 
 class _KeptDirectory(ReplicaDirectory):
@@ -243,12 +243,14 @@ class ReplicatedShard(OwnShard):
             self._replica = None
 
     async def _stop(self) -> None:
-        await self._end_replica()
         node, name = self._node, self._shard.shard
         try:
-            await node.metadata.replica_sets.stopped(name, self.node_id)
-        except CurlewError as error:
-            _LOG.warning("the metadata does not know that the node has ended: %s", error.detail)
+            await self._end_replica()
+        finally:
+            try:
+                await node.metadata.replica_sets.stopped(name, self.node_id)
+            except CurlewError as error:
+                _LOG.warning("the metadata does not know that the node has ended: %s", error.detail)
 
     def _means(self) -> ReplicaMeans:
         node, shard = self._node, self._shard

@@ -182,6 +182,8 @@ class PeerLinks(Connections):
                 if str(error) != why:
                     _LOG.info("replica %s is not reached: %s", node, error)
                 why = str(error)
+            except Exception:  # noqa: BLE001 - tried again, or this replica would never be asked
+                _LOG.exception("replica %s is not reached", node)
             else:
                 if url is not None and link.is_open:
                     why, made_s = "", self._loop.time()

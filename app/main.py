@@ -195,6 +195,7 @@ class NodeServer(uvicorn.Server):
             server.close()
         self._live.close()
         await self._node.drain()
+        await self.relay.drain()
         await self._let_connections_end()
         await super().shutdown(sockets)
         self.relay.close()

@@ -61,6 +61,10 @@ SENT_AGAIN_MAX: Final = MIB // 16
 """Bytes of a body that a node which follows reads before it sends it on, so that it can send it to
 another node where the first one leads no more."""
 
+DRAIN_SECONDS: Final = 1.0
+"""How long a node that stops waits for the answers to what it carries: long polls and streams take
+longer."""
+
 
 class Relay:
     """One per node."""
@@ -88,6 +92,9 @@ class Relay:
         self._monotonic_s = monotonic_s
         self._looks = TokenBucket(LOOKS_PER_S, LOOKS_AT_ONCE, monotonic_s())
         self._own: AsgiApp | None = None
+        self._carried: set[PeerConnection] = set()
+        """On which other nodes answer a request as a whole."""
+        self._answered: asyncio.Future[None] | None = None
 
     def serve_own(self, app: AsgiApp) -> None:
         """What answers for the shard of this node, when it is asked for a part of its own: the node
@@ -139,6 +146,17 @@ class Relay:
             self._learning = asyncio.ensure_future(self._metadata.refresh())
         with suppress(CurlewError):  # without the database nothing new is known
             await asyncio.shield(self._learning)
+
+    async def drain(self) -> None:
+        """The node stops: wait a moment for the answers to what it carries, and let go of the rest.
+        Whoever asked is told so, and what was leased for them the other node gives back."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                while self._carried:
+                    self._answered = asyncio.get_running_loop().create_future()
+                    await self._answered
+        for connection in self._carried:
+            connection.abort()
 
     def close(self) -> None:
         """Keep no connections."""
@@ -299,6 +317,7 @@ class Relay:
         `body` it is read as it comes, and cannot be sent again. `is_whole`: it is done over all
         shards by whoever is asked, not for this shard alone."""
         self.relayed_count += 1
+        self._carried.add(connection)
         loop = asyncio.get_running_loop()
         watch = ClientWatch(exchange.receive, exchange)
         timer: asyncio.TimerHandle | None = None
@@ -323,6 +342,9 @@ class Relay:
                 raise ClientGone from error  # the rest of the answer is not to be had
             raise _interrupted(shard, sends=sends) from error
         finally:
+            self._carried.discard(connection)
+            if self._answered is not None and not self._answered.done():
+                self._answered.set_result(None)
             if timer is not None:
                 timer.cancel()
         return False

@@ -15,13 +15,14 @@ from app.api.http.memory_budget import MemoryBudget
 from app.api.http.request_context import WHOLE_BODY, Event, RequestContext
 from app.api.operations.operation import Operation
 from app.api.relay import peers as peers_module
+from app.api.relay import relay as relay_module
 from app.api.relay.calls import CallRequest, part_of
 from app.api.relay.envelope import opened
 from app.api.relay.fan_out import ask
 from app.api.relay.handshake import Answering
 from app.api.relay.peers import NotReached, Peers
 from app.api.relay.relay import LOOKS_AT_ONCE, LOOKS_PER_S, Relay
-from app.domain.errors import CurlewError, ShardUnavailable
+from app.domain.errors import CurlewError, RelayInterrupted, ShardUnavailable
 from app.domain.limits import Limits
 from app.runtime.secure.cluster_secret import ClusterSecret
 
@@ -210,6 +211,43 @@ async def test_no_header_of_a_client_is_taken_for_an_envelope() -> None:
 def test_no_header_of_a_client_goes_with_a_part_of_what_it_asks() -> None:
     client = Client("POST", [*FORGED, (b"mq-tag", b"t")])
     assert part_of(client.exchange, b"", b"body").headers == [(b"mq-tag", b"t")]
+
+
+async def test_a_node_that_stops_lets_go_of_what_waits_and_of_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server would cut a long poll off some seconds later, without a word."""
+    other, asked, hangs = Other(STORED, STORED), asyncio.Event(), asyncio.Event()
+
+    async def when_asked() -> None:
+        asked.set()
+        await hangs.wait()
+
+    other.when_asked = when_asked
+
+    async with relaying(other) as relay:
+        client = Client("POST", [(b"content-length", b"4")])
+        client.scope[WHOLE_BODY] = b"body"
+        carried = asyncio.ensure_future(carry(relay, client))
+        await asyncio.wait_for(asked.wait(), PATIENCE_S)
+        draining = asyncio.ensure_future(relay.drain())
+        await asyncio.sleep(0)
+        hangs.set()
+        await carried
+        await asyncio.wait_for(draining, PATIENCE_S)
+        assert client.exchange.status == 201
+
+        monkeypatch.setattr(relay_module, "DRAIN_SECONDS", 0.01)
+        asked.clear()
+        hangs.clear()
+        client = Client("POST", [(b"content-length", b"4")])
+        client.scope[WHOLE_BODY] = b"body"
+        carried = asyncio.ensure_future(carry(relay, client))
+        await asyncio.wait_for(asked.wait(), PATIENCE_S)
+        await relay.drain()
+        with pytest.raises(RelayInterrupted):
+            await carried
+        hangs.set()
 
 
 async def test_a_body_that_went_by_is_not_sent_again() -> None:

@@ -237,4 +237,4 @@ def test_a_follower_that_is_killed_costs_the_senders_seconds(shard: Shard) -> No
         shard.start(follower)
         shard.in_sync()
     check(shard, sender)
-    assert not sender.unknown
+    assert len(sender.unknown) <= 1, "one may have been under way at the node that was killed"

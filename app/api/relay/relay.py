@@ -289,6 +289,12 @@ class Relay:
             )
         is_last = is_at_its_end(exchange.scope) or (self.follows and RELAYED in exchange.scope)
         no_relay = exchange.forward == b"no" or is_last or self._peers is None
+        if not (no_relay or view.leader):
+            raise ShardUnavailable(
+                f"nobody leads shard {shard!r} yet",
+                hint="send again in a moment; GET /v1/cluster says which replicas have joined",
+                fields={"shard": shard},
+            )
         if no_relay or not view.cluster_url or self._peers is None:
             raise NotLeader(
                 "what the request is aimed at", shard, view.advertise_url or None, view.epoch

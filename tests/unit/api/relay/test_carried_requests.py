@@ -97,7 +97,12 @@ async def relaying(other: Other) -> AsyncIterator[Relay]:
         return False
 
     shard = SimpleNamespace(
-        cluster_url=f"http://127.0.0.1:{port}", advertise_url="", epoch=1, name="b", shard_id=b"b"
+        cluster_url=f"http://127.0.0.1:{port}",
+        advertise_url="",
+        epoch=1,
+        name="b",
+        shard_id=b"b",
+        leader="node-b",
     )
     snapshot = SimpleNamespace(version=1, topics={}, shards={"a": shard, "b": shard})
     metadata = SimpleNamespace(snapshot=snapshot, shard="a", refresh=refresh)
@@ -211,6 +216,14 @@ async def test_no_header_of_a_client_is_taken_for_an_envelope() -> None:
 def test_no_header_of_a_client_goes_with_a_part_of_what_it_asks() -> None:
     client = Client("POST", [*FORGED, (b"mq-tag", b"t")])
     assert part_of(client.exchange, b"", b"body").headers == [(b"mq-tag", b"t")]
+
+
+async def test_a_shard_that_nobody_leads_yet_is_one_to_wait_for() -> None:
+    """421 would send the client elsewhere, and there is nowhere to go."""
+    async with relaying(Other()) as relay:
+        cast("Any", relay._metadata).snapshot.shards["b"].leader = ""
+        with pytest.raises(ShardUnavailable, match="nobody leads"):
+            await carry(relay, Client("POST", []))
 
 
 async def test_a_node_that_stops_lets_go_of_what_waits_and_of_nothing_else(

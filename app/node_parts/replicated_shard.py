@@ -98,6 +98,7 @@ class ReplicatedShard(OwnShard):
         self._port: ClusterPort | None = None
         self._problem: str | None = None
         self._has_tried_to_hand_over = False
+        """Whether the node stops and has waited for another leader: it does so once."""
         self._is_forgotten = False
         """Whether the metadata does not know this replica."""
         self._parts: TermParts
@@ -217,11 +218,12 @@ class ReplicatedShard(OwnShard):
 
     async def _begin(self) -> None:
         """Have a replica at work with all members that there are, if they are enough."""
-        view, replica = self._known(), self._replica
-        members = frozenset(each.node_id for each in view.members) if view is not None else None
-        if view is None or members is None or self.node_id not in members:
+        view = self._known()
+        members = frozenset(() if view is None else [each.node_id for each in view.members])
+        if view is None or self.node_id not in members:
             return  # the beat tells of it
-        if len(members) < view.min_in_sync or (replica is not None and replica.members == members):
+        is_at_work = self._replica is not None and self._replica.members == members
+        if is_at_work or len(members) < view.min_in_sync:
             return
         await self._end_replica()
         self._replica = replica = ReplicaAtWork(self._means(), members)

@@ -429,16 +429,16 @@ class Leader:
         named before one that may be gone."""
         state, others = self._state, self._in_sync.in_sync - {self._state.me}
         connected = {view.member for view in self._followers.connected()}
-        rested = {view.member for view in self._followers if not view.would_rest}
-        named = others & connected & rested or others & connected
+        named = (others & connected) - self._resting() or others & connected
         named = named or others & self._promised or others
         to = next_member(named, state.me)
         if to is not None and self._hand_over is None:
             state.actions.append(ChangeRow(HandOver(self.term, to.node)))
         self.over = reason
 
-    def _would_rest(self, member: Member) -> bool:
-        return any(view.would_rest for view in self._followers if view.member == member)
+    def _resting(self) -> set[Member | None]:
+        """Those that would leave the shard to others if they were named now (R8)."""
+        return {view.member for view in self._followers if view.would_rest}
 
     def _hand_over_if_possible(self) -> None:
         state, end = self._state, self._confirmation.end
@@ -451,7 +451,7 @@ class Leader:
             if self._followers.ends_of(member).written >= end
         ]
         if have_all:
-            have_all = [each for each in have_all if not self._would_rest(each)] or have_all
-            best = max(have_all, key=self._followers.ends_of)
+            rested = [each for each in have_all if each not in self._resting()]
+            best = max(rested or have_all, key=self._followers.ends_of)
             self._hand_over = HandOver(self.term, best.node)
             state.actions.append(ChangeRow(self._hand_over))

@@ -355,7 +355,7 @@ class Broker:
         """
         groups = self.groups
         groups.follow_settings()
-        for subscription in groups.expire(self._clock.monotonic_s()):
+        for subscription in await groups.expire(self._clock.monotonic_s()):
             with groups.faults.guard(subscription.row):
                 await self.failed_deliveries.watch(subscription)
             groups.tell_of_room(subscription.in_flight, subscription.group)

@@ -24,7 +24,7 @@ from app.store.read.record_views import (
 )
 from app.store.store_status import QueueBounds, StoreStatus
 from app.store.timers.timer_log import Flushing, Page, Timer, TimerLog, TimerLogDamaged
-from app.store.write.appender import Appended, StepPart
+from app.store.write.appender import Appended, StepPart, with_step_marks
 from app.store.write.blocks import Answer, Done
 from app.store.write.first_steps import FirstSteps
 from app.store.write.gate import Gate, ReplicaGate
@@ -69,4 +69,5 @@ __all__ = [
     "first_and_last",
     "packed_bytes",
     "total_bytes",
+    "with_step_marks",
 ]

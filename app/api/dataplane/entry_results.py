@@ -50,6 +50,12 @@ def _leading(failures: Sequence[CurlewError]) -> CurlewError:
     return next((error for error in failures if status_of(error) >= 500), failures[0])
 
 
+async def let_others_turn(count: int) -> None:
+    """A turn of the event loop between two parts of the work for so many entries, if many."""
+    if count >= ENTRIES_A_TURN:
+        await asyncio.sleep(0)
+
+
 async def results_of(
     entries: Sequence[Entry], outcomes: Sequence[SendResult | CurlewError]
 ) -> list[BatchResult]:

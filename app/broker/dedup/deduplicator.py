@@ -46,7 +46,7 @@ from app.domain.errors import (
 )
 from app.domain.message import Message
 from app.domain.positions import FlushMode
-from app.store import Appended
+from app.store import Appended, with_step_marks
 from app.store.formats.frame.batch_frame import RequestFrame
 
 
@@ -273,7 +273,7 @@ class Deduplicator:
                 encoded_part(topic.name, queue, [message for _, message in rows], topic.generation)
                 for queue, rows in chosen.items()
             ]
-            return Parts(chosen, parts, [])
+            return Parts(chosen, with_step_marks(parts), [])
         rows = {
             index: Delayed(message, queue_id, dues[index])
             for queue_id, part in chosen.items()

@@ -6,6 +6,7 @@ group's `start` says. What was decided is committed, so that a restart does not 
 Event loop only.
 """
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -38,6 +39,8 @@ from app.domain.positions import CommittedOffset, FlushMode
 from app.domain.settings import DeliveryOrder, GroupMode, StartPosition
 from app.store import QueueBounds
 
+QUEUES_A_TURN: Final = 4_096
+"""Queues of subscriptions whose leases one turn looks at; some milliseconds."""
 _ROOM_ENOUGH: Final = nullcontext()
 
 
@@ -530,23 +533,31 @@ class Groups:
             if subscription.in_flight.count < count:
                 self.tell_of_room(subscription.in_flight, group)
 
-    def expire(self, now_s: float) -> list[Subscription]:
-        """Notice leases and delays that have ended; wake parked receives for what is ready.
+    async def expire(self, now_s: float) -> list[Subscription]:
+        """Notice leases and delays that have ended; wake parked receives for what is ready. What
+        holds much is gone through in several turns.
 
         Returns the subscriptions in which deliveries have failed.
         """
         failing: list[Subscription] = []
         broken: set[Hashable] = set()
-        for topics in self._subscriptions.values():
-            for subscription in topics.values():
-                try:
-                    self._expire(subscription, now_s)
-                except Exception as error:  # noqa: BLE001 - the others expire all the same
-                    row = "leases", subscription.group, subscription.topic
-                    broken.add(row)
-                    self.faults.note(row, error)
-                if any(queue.leases.has_failing for queue in subscription.sources):
-                    failing.append(subscription)
+        looked = 0
+        known = [each for topics in self._subscriptions.values() for each in topics.values()]
+        for subscription in known:
+            try:
+                self._expire(subscription, now_s)
+            except Exception as error:  # noqa: BLE001 - the others expire all the same
+                row = "leases", subscription.group, subscription.topic
+                broken.add(row)
+                self.faults.note(row, error)
+            if not subscription.in_flight.count:
+                continue
+            if any(queue.leases.has_failing for queue in subscription.sources):
+                failing.append(subscription)
+            looked += len(subscription.sources)
+            if looked >= QUEUES_A_TURN:
+                looked = 0
+                await asyncio.sleep(0)
         if self.faults.count:
             self.faults.keep_only({*broken, *(each.row for each in failing)})
         return failing

@@ -386,7 +386,7 @@ def _counted(state: QueueState, low: int, high: int, held: LeasedQueue | None) -
     expired = max(min(low, high) - progress.committed, 0)
     first = min(max(progress.committed, low), high)
     open_count = max(high - first - progress.acked_from(first), 0)
-    in_flight = held.leases.leased_count + held.leases.failing_count if held else 0
+    in_flight = held.leases.taken_count if held else 0
     delayed = held.leases.delayed_count if held else 0
     if expired and held:  # what is held there counts as expired
         gone_in_flight, gone_delayed = held.leases.held_below(first)

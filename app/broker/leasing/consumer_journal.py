@@ -87,7 +87,7 @@ class ConsumerJournal:
         """
         await self._journal.replay()
         queues = self._state.queues
-        for group, topic in sorted({key[:2] for key in queues} | {*self.consumptions()}):
+        for group, topic in sorted({*queues.pairs(), *self.consumptions()}):
             self._take_up(group, topic, snapshot)
         self._take_over({key: at for key, at in early.items() if key not in queues}, snapshot)
         self._hold_to_ends()
@@ -223,19 +223,19 @@ class ConsumerJournal:
 
     def topics(self, group: str) -> set[str]:
         """Topics in which the group has begun."""
-        return {key[1] for key in self._state.queues if key[0] == group}
+        return set(self._state.queues.topics_of(group))
 
     def topics_by_group(self) -> dict[str, set[str]]:
         """The same for all groups that have begun anywhere, in one pass."""
         found: dict[str, set[str]] = {}
-        for group, topic, _ in self._state.queues:
+        for group, topic in self._state.queues.pairs():
             found.setdefault(group, set()).add(topic)
         return found
 
     def topics_of(self, groups: Collection[str]) -> dict[str, set[str]]:
         """The same for several groups, in one pass."""
         found: dict[str, set[str]] = {group: set() for group in groups}
-        for group, topic, _ in self._state.queues:
+        for group, topic in self._state.queues.pairs():
             if group in found:
                 found[group].add(topic)
         for group, topic in self._state.consumptions:
@@ -245,14 +245,15 @@ class ConsumerJournal:
 
     def retried(self) -> list[tuple[str, str]]:
         """(group, topic) pairs that have a retry topic."""
-        return [(key[0], key[1]) for key in self._state.queues if key[2] == RETRY_QUEUE_ID]
+        queues = self._state.queues
+        return [pair for pair in queues.pairs() if (*pair, RETRY_QUEUE_ID) in queues]
 
     def of_group(self, group: str) -> list[tuple[str, int, QueueState]]:
         """Topic, queue id and state of everything that a group consumes."""
         return [
             (topic, queue_id, state)
-            for (name, topic, queue_id), state in self._state.queues.items()
-            if name == group
+            for topic in self._state.queues.topics_of(group)
+            for (_, _, queue_id), state in self._state.queues.of_pair(group, topic).items()
         ]
 
     def consumption(self, group: str, topic: str) -> tuple[Consumption, int] | None:
@@ -547,9 +548,7 @@ class ConsumerJournal:
 
     def _pairs_of(self, entry: Forgotten) -> set[tuple[str, str]]:
         """(group, topic) pairs of which anything is known, of a group or of a topic."""
-        queues = self._state.queues
-        keys = queues if entry.topic is None else queues.of_topic(entry.topic)
-        known = {*self._state.generations, *((key[0], key[1]) for key in keys)}
+        known = {*self._state.generations, *self._state.queues.pairs()}
         return {pair for pair in known if pair[0] == entry.group or pair[1] == entry.topic}
 
     def _forget_again(self) -> None:

@@ -124,6 +124,11 @@ class LeaseTable:
         return len(self._leases) + len(self._delayed) + self.failing_count
 
     @property
+    def taken_count(self) -> int:
+        """Leased, failing or moving."""
+        return len(self._leases) + len(self._failing) + len(self._moving)
+
+    @property
     def has_failing(self) -> bool:
         return bool(self._failing)
 

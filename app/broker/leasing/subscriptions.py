@@ -318,8 +318,9 @@ class Subscription:
     @property
     def leased_count(self) -> int:
         """Messages that clients hold, or whose lease has just run out."""
-        tables = [queue.leases for queue in self.sources]
-        return sum(table.leased_count + table.failing_count for table in tables)
+        if not self.in_flight.count:
+            return 0
+        return sum([queue.leases.taken_count for queue in self.sources])
 
     def close(self) -> Iterator[None]:
         """The topic or group was deleted: whoever waits looks again, and sees it. To be gone

@@ -140,7 +140,7 @@ class BatchAppends:
         pending: list[tuple[list[int], Waiting]] = []
         for first, end in ranges_of([each.message for each in sent], DELAYED_A_TURN):
             indexes = later[first:end]
-            if first:
+            if len(sent) > DELAYED_A_TURN:
                 await asyncio.sleep(0)
             try:
                 waiting = self._delayed.append(topic, sent[first:end], flush)

@@ -259,6 +259,8 @@ class Sender:
             with_outcome(error, "not_stored")
             raise
         results = await self.checks.errors_of(topic, items)
+        if len(items) > SMALL_MESSAGES_MAX:
+            await asyncio.sleep(0)
         chosen = self._choose_queues(topic, items, results, queue_id, spread)
         if strict and any(error is not None for error in results):
             return refuse_all(results)

@@ -94,6 +94,25 @@ class StepPart(NamedTuple):
     """Of the topic; see `topic_floors`. 0: a name without generations."""
     properties: Sequence[bytes] = ()
     """Those of the messages, if they are encoded already (`encode_properties`)."""
+    is_marked: bool = False
+    """Whether `properties` hold the marks of the step already (`with_step_marks`)."""
+
+
+def with_step_marks(parts: Sequence[StepPart]) -> list[StepPart]:
+    """The last parts of a step with the mark of each record, for those that are many; another
+    part comes before them. Their properties are encoded. Any thread."""
+    left = sum(len(part.messages) for part in parts)
+    found: list[StepPart] = []
+    for part in parts:
+        left -= len(part.messages)
+        found.append(part._replace(properties=_with_marks(part.properties, left), is_marked=True))
+    return found
+
+
+def _with_marks(properties: Sequence[bytes], behind: int) -> list[bytes]:
+    """The properties of a part with the marks of a step in which so many records follow it."""
+    marks = range(behind + len(properties) - 1, behind - 1, -1)
+    return [text + step_mark(left) for text, left in zip(properties, marks, strict=True)]
 
 
 class _Placed(NamedTuple):
@@ -327,7 +346,7 @@ class Appender:
         is_marked = left > 1
         encoded: list[Part] = []
         last: dict[tuple[str, int], Part] = {}
-        for topic, queue_id, messages, _, known in parts:
+        for topic, queue_id, messages, _, known, has_marks in parts:
             before = last.get((topic, queue_id))
             if before is None:
                 queue = made.get((topic, queue_id)) or self._queues.find_or_new(topic, queue_id)
@@ -335,12 +354,9 @@ class Appender:
             else:
                 queue, first = before.queue, before.first + len(before.messages)
             properties = known or [encode_properties(message) for message in messages]
-            if is_marked:
-                left -= len(messages)
-                marks = range(left + len(messages) - 1, left - 1, -1)
-                properties = [
-                    text + step_mark(behind) for text, behind in zip(properties, marks, strict=True)
-                ]
+            left -= len(messages)
+            if is_marked and not has_marks:
+                properties = _with_marks(properties, left)
             part = last[topic, queue_id] = part_of(queue, first, messages, properties)
             encoded.append(part)
         return encoded

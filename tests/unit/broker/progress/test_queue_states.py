@@ -35,8 +35,10 @@ def test_they_are_those_of_a_dictionary(changes: list[tuple[str, Any]]) -> None:
             assert taken == {key: plain.pop(key) for key in gone}
         assert dict(states) == plain
         assert len(states) == len(plain)
+        assert sorted(states.pairs()) == sorted({key[:2] for key in plain})
         for topic in "abc":
-            assert states.of_topic(topic) == {k: v for k, v in plain.items() if k[1] == topic}
+            topics = {key[1] for key in plain if key[0] == topic}
+            assert sorted(states.topics_of(topic)) == sorted(topics)
             for group in "abc":
                 of_pair = {k: v for k, v in plain.items() if k[:2] == (group, topic)}
                 assert states.of_pair(group, topic) == of_pair

@@ -5,7 +5,8 @@ import pytest
 from app.domain.errors import BodyTooLarge
 from app.domain.message import PROPERTY_STEP, Message
 from app.domain.positions import FlushMode
-from app.store import MessageStore, StepPart
+from app.store import MessageStore, StepPart, with_step_marks
+from app.store.formats.record.record import encode_properties
 from tests.support.stores.simulated_files import SimulatedFiles
 from tests.support.stores.stores import OpenStore, open_store
 
@@ -38,6 +39,25 @@ def test_a_step_goes_to_several_queues_and_counts_down() -> None:
     read = store.store.read("%RETRY%billing+orders", 3, 0, max_messages=1, max_bytes=9)
     assert store.store.decode(read.records[0]).reconsume_times == 2
     store.store.close()
+
+
+def test_marks_that_are_made_before_are_those_of_the_step() -> None:
+    def messages(name: str) -> list[Message]:
+        return [Message(b"x", keys=(f"{name}-{number}",)) for number in range(3)]
+
+    def part(topic: str, queue_id: int) -> StepPart:
+        batch = messages(topic)
+        properties = [encode_properties(message) for message in batch]
+        return StepPart(topic, queue_id, batch, properties=properties)
+
+    entry, parts = StepPart("%GROUPS%", 0, [Message(b"entry")]), [part("a", 0), part("b", 7)]
+    for made in (parts, with_step_marks(parts)):
+        store = open_store(SimulatedFiles())
+        append_step(store, entry, *made)
+        assert lefts(store.store, "%GROUPS%", 0) == ["6"]
+        assert lefts(store.store, "a", 0) == ["5", "4", "3"]
+        assert lefts(store.store, "b", 7) == ["2", "1", "0"]
+        store.store.close()
 
 
 def test_a_lone_record_has_no_mark() -> None:

@@ -26,7 +26,7 @@ from app.api.formats.cloudevents import (
     attributes_of_headers,
 )
 from app.api.formats.dedup_headers import DUPLICATE, IDEMPOTENCY_KEY, claim_of
-from app.api.formats.merging import Entry, entries_of, message_to_send
+from app.api.formats.merging import Entry, entries_of, is_small, message_to_send
 from app.api.formats.mq_headers import (
     BATCH_HEADERS,
     TRACE_HEADERS,
@@ -93,7 +93,7 @@ from app.domain.errors import (
     CurlewError,
     InvalidRequest,
 )
-from app.domain.limits import KIB, Limits
+from app.domain.limits import Limits
 from app.domain.message import Message, StoredEncoding
 from app.domain.positions import FlushMode
 from app.runtime.direct import in_task
@@ -110,10 +110,6 @@ _SPECIAL_HEADERS: Final = frozenset(
     }
 )
 """Headers that are seldom there; one set operation tells whether any is."""
-
-
-_DECODED_INLINE_BYTES_MAX: Final = 256 * KIB
-"""Larger batches are decoded on a thread: up to a second of processor time at the limits."""
 
 
 class Sending:
@@ -327,7 +323,7 @@ class Sending:
         body = await read_unpacked(exchange, limits.batch_bytes_max, limits, batch_too_large)
         for_all = read_trace(headers), options.queue_id
         work = partial(entries_of, kind, body, line_type, limits.batch_messages_max, *for_all)
-        if _is_decoded_inline(body):
+        if is_small(body):
             entries = work()
             await let_others_turn(len(entries))
         else:
@@ -531,15 +527,6 @@ class Sending:
                 read_s = began_s - exchange.began_s
                 self._slow_puts.note(self._broker.store, topic, count, size, read_s, seconds)
         return _timing(seconds)
-
-
-def _is_decoded_inline(body: bytes | bytearray | memoryview) -> bool:
-    """Whether a batch is so small that the event loop decodes it: no entry is without a brace
-    or an end of line of its own, most have one or two."""
-    if len(body) > _DECODED_INLINE_BYTES_MAX:
-        return False
-    text = bytes(body)
-    return text.count(b"{") + text.count(b"\n") <= 2 * ENTRIES_A_TURN
 
 
 def _stored(

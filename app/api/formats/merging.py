@@ -24,7 +24,13 @@ from app.api.http.parameters import agreed
 from app.broker.results import BatchItem
 from app.domain.delays import Due
 from app.domain.errors import CurlewError, IllegalMessageId, InvalidRequest
+from app.domain.limits import KIB
 from app.domain.message import Message, StoredEncoding
+
+SMALL_BODY_BYTES_MAX: Final = 256 * KIB
+SMALL_BODY_MARKS_MAX: Final = 2_000
+"""Braces and ends of lines. What is larger is for a thread: a second of processor time at the
+limits."""
 
 _NOTHING: Final = SendOptions()
 
@@ -117,6 +123,15 @@ def entries_of(
     if queue_id is not None:
         entries = [_of_queue(entry, queue_id) for entry in entries]
     return named_once(entries, "/messages/{}" if kind == "json" else "")
+
+
+def is_small(body: bytes | bytearray | memoryview) -> bool:
+    """Whether `entries_of` a body keeps the event loop for some milliseconds at most. No entry is
+    without a brace or an end of line of its own, most have one or two."""
+    if len(body) > SMALL_BODY_BYTES_MAX:
+        return False
+    text = bytes(body)
+    return text.count(b"{") + text.count(b"\n") <= SMALL_BODY_MARKS_MAX
 
 
 def _decoded(kind: BatchKind, body: bytes, line_type: str | None, count_max: int) -> list[Entry]:

@@ -29,8 +29,10 @@ BACKLOG: Final = 2_048
 LINGER_SECONDS: Final = 0.5
 """A client with a request on its way has sent it by then; idle clients delay a stop by this."""
 LINGER_STEP_SECONDS: Final = 0.02
-SHUTDOWN_SECONDS: Final = 8
-"""Of the ten seconds that a stop may take; the rest is for the last sync."""
+STOP_SECONDS: Final = 10
+"""How long a stop may take. Whatever it waits for before the last sync ends by this."""
+SYNC_SECONDS: Final = 2
+"""Of `STOP_SECONDS`: what is left for the last sync and checkpoint."""
 
 
 class PortInUse(ConfigError):
@@ -106,6 +108,7 @@ class NodeServer(uvicorn.Server):
         self._node = node
         self.open_connections = Connections(node.limits)
         self._live = LiveStreams()
+        self._handing_over: asyncio.Task[None] | None = None
         self.relay = relay_of(node)
         self.app = app = NodeApp(node, self.open_connections, self._live, self.relay)
         self._cluster = _cluster_listener(node, app)
@@ -125,7 +128,7 @@ class NodeServer(uvicorn.Server):
                 server_header=False,
                 date_header=False,
                 backlog=BACKLOG,
-                timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+                timeout_graceful_shutdown=STOP_SECONDS - SYNC_SECONDS,
             )
         )
 
@@ -149,6 +152,23 @@ class NodeServer(uvicorn.Server):
     def _on_signal(self) -> None:
         self.force_exit = self.should_exit
         self.should_exit = True
+        if self.force_exit and self._handing_over is not None:
+            self._handing_over.cancel()
+
+    async def _hand_over(self) -> None:
+        """Requests are taken meanwhile, and carried to who leads next. A second signal ends it, and
+        the node stops all the same, as it does behind a fault."""
+        if self.force_exit:
+            return
+        self._handing_over = task = asyncio.ensure_future(self._node.hand_over())
+        try:
+            await asyncio.wait({task})
+        finally:
+            task.cancel()
+        if task.cancelled():
+            _LOG.warning("the shard is not handed over: told to stop at once")
+        elif task.exception() is not None:
+            _LOG.error("the shard is not handed over", exc_info=task.exception())
 
     async def _let_connections_end(self) -> None:
         """Give clients that are about to send the time to hear a 503 instead of a reset.
@@ -157,7 +177,7 @@ class NodeServer(uvicorn.Server):
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + LINGER_SECONDS
-        while self.server_state.connections and loop.time() < end:  # noqa: ASYNC110 - no event to wait for
+        while self.server_state.connections and not self.force_exit and loop.time() < end:
             await asyncio.sleep(LINGER_STEP_SECONDS)
 
     @override
@@ -186,10 +206,9 @@ class NodeServer(uvicorn.Server):
 
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        try:
-            await self._node.hand_over()  # while requests are taken, and carried to who leads next
-        except Exception:  # noqa: BLE001 - the node stops all the same
-            _LOG.exception("the shard is not handed over")
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + STOP_SECONDS - SYNC_SECONDS
+        await self._hand_over()
         _LOG.info("stopping: answering long polls, finishing what is in flight")
         for server in self.servers:
             server.close()
@@ -197,6 +216,7 @@ class NodeServer(uvicorn.Server):
         await self._node.drain()
         await self.relay.drain()
         await self._let_connections_end()
+        self.config.timeout_graceful_shutdown = max(int(end_s - loop.time()), 0)
         await super().shutdown(sockets)
         self.relay.close()
         if self._cluster is not None:

@@ -48,7 +48,10 @@ from app.store.replica.replica_store import OpeningOptions, ReplicaDirectory
 _LOG: Final = logging.getLogger(__name__)
 
 HAND_OVER_SECONDS: Final = 4.0
-"""Of a stop's ten: how long another replica is waited for that leads."""
+"""Of `app.main.STOP_SECONDS`: how long another replica is waited for that leads."""
+
+LEAVE_SECONDS: Final = 1.0
+"""How long a stop waits for the database to hear of it, which may be away."""
 
 HAND_OVER_STEP_SECONDS: Final = 0.05
 """Between two looks meanwhile."""
@@ -98,7 +101,7 @@ class ReplicatedShard(OwnShard):
         self._port: ClusterPort | None = None
         self._problem: str | None = None
         self._has_tried_to_hand_over = False
-        """Whether the node stops and has waited for another leader: it does so once."""
+        """Whether the node stops and has waited for another leader, or had none: it does so once."""
         self._is_forgotten = False
         """Whether the metadata does not know this replica."""
         self._parts: TermParts
@@ -197,10 +200,10 @@ class ReplicatedShard(OwnShard):
 
     @override
     async def hand_over(self) -> None:
+        self._has_tried_to_hand_over = True
         replica = self._replica
         if replica is None or not replica.can_hand_over:
             return
-        self._has_tried_to_hand_over = True
         _LOG.info("stopping: another replica is to lead the shard %r", self._shard.shard)
         replica.transfer()
         try:
@@ -250,9 +253,12 @@ class ReplicatedShard(OwnShard):
             await self._end_replica()
         finally:
             try:
-                await node.metadata.replica_sets.stopped(name, self.node_id)
+                async with asyncio.timeout(LEAVE_SECONDS):
+                    await node.metadata.replica_sets.stopped(name, self.node_id)
             except CurlewError as error:
                 _LOG.warning("the metadata does not know that the node has ended: %s", error.detail)
+            except TimeoutError:
+                _LOG.warning("the metadata does not know that the node has ended: it is silent")
 
     def _means(self) -> ReplicaMeans:
         node, shard = self._node, self._shard

@@ -2,6 +2,7 @@
 restart, and all the while a sender. What was confirmed is there, once, and in its order."""
 
 import itertools
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -246,3 +247,16 @@ def test_a_follower_that_is_killed_costs_the_senders_seconds(shard: Shard) -> No
     check(shard, sender)
     assert len(sender.unknown) <= 1
     assert sender.unknown_at <= {killed}, "only what was under way there"
+
+
+def test_a_second_signal_ends_a_stop_that_waits_for_another_leader(shard: Shard) -> None:
+    """Frozen followers count as in sync and connected for some seconds, and take nothing over."""
+    leader = shard.leader()
+    node = shard.nodes[leader]
+    for name, other in shard.nodes.items():
+        if name != leader:
+            other.process.send_signal(signal.SIGSTOP)
+    node.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: "another replica is to lead" in node.log.read_text())
+    shard.stop(leader)
+    assert "told to stop at once" in node.log.read_text()

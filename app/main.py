@@ -177,7 +177,8 @@ class NodeServer(uvicorn.Server):
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + LINGER_SECONDS
-        while self.server_state.connections and not self.force_exit and loop.time() < end:
+        connections = self.server_state.connections
+        while connections and not self.force_exit and loop.time() < end:  # noqa: ASYNC110
             await asyncio.sleep(LINGER_STEP_SECONDS)
 
     @override

@@ -101,7 +101,7 @@ class ReplicatedShard(OwnShard):
         self._port: ClusterPort | None = None
         self._problem: str | None = None
         self._has_tried_to_hand_over = False
-        """Whether the node stops and has waited for another leader, or had none: it does so once."""
+        """Whether the node stops: it waits for another leader once."""
         self._is_forgotten = False
         """Whether the metadata does not know this replica."""
         self._parts: TermParts

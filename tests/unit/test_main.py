@@ -33,6 +33,7 @@ class Stopping:
 
     def __init__(self) -> None:
         self.told: list[str] = []
+        self.has_begun = asyncio.Event()
         self.server = server = cast("Any", object.__new__(NodeServer))
         server.should_exit = server.force_exit = False
         server._handing_over = None
@@ -41,6 +42,7 @@ class Stopping:
 
     async def _hand_over(self) -> None:
         self.told.append("begun")
+        self.has_begun.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -51,8 +53,7 @@ class Stopping:
 async def test_a_second_signal_ends_a_hand_over() -> None:
     stopping = Stopping()
     handing_over = asyncio.ensure_future(stopping.server._hand_over())
-    while not stopping.told:
-        await asyncio.sleep(0)
+    await stopping.has_begun.wait()
     stopping.server._on_signal()
     await asyncio.wait_for(handing_over, timeout=10)
     assert stopping.told == ["begun", "ended"]

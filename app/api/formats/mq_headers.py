@@ -231,19 +231,16 @@ def _read_headers(mq_headers: Headers, options: SendOptions) -> None:
 
 
 def _read_query(parameters: Query, options: SendOptions) -> None:
-    for alias in SEND_PARAMETERS:
-        text = parameters.text(alias)
-        if text is None:
-            continue
-        if alias == "keys":
+    for alias, text in parameters.pairs():
+        if alias.startswith(PROPERTY_PARAMETER_PREFIX):
+            put_property(options.properties, alias[len(PROPERTY_PARAMETER_PREFIX) :], text)
+        elif alias == "keys":
             options.take_keys(tuple(text.split()))
         elif alias == "properties":
             for name, value in _json_properties(text).items():
                 put_property(options.properties, name, value)
         else:
             options.take(alias, text)
-    for name, value in parameters.prefixed(PROPERTY_PARAMETER_PREFIX).items():
-        put_property(options.properties, name, value)
 
 
 def _given_twice(names: list[bytes]) -> InvalidRequest:
@@ -273,8 +270,8 @@ def _json_properties(text: str) -> dict[str, str]:
 def _flush_of(durability: str) -> FlushMode:
     if durability == "replicated":
         raise UnsupportedFeature(
-            "this version does not have replication, so it cannot promise it",
-            hint="use flushed, or leave durability to the topic",
+            "whether a send waits for the replicas of its shard is up to the topic",
+            hint="set replication of the topic to sync, and send with flushed or memory",
             fields={"parameter": "durability"},
         )
     if durability not in _NAMES_OF_DURABILITY:

@@ -4,7 +4,7 @@ Not here: the parameters of control-plane routes, which FastAPI declares. A para
 a name that the operation does not know is an error with the nearest known name as a hint.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, ItemsView, Mapping
 from math import inf
 from typing import Final, Literal, TypeVar
 from urllib.parse import parse_qsl
@@ -118,10 +118,9 @@ class Query:
     def text(self, name: str) -> str | None:
         return self._values.get(name)
 
-    def prefixed(self, prefix: str) -> dict[str, str]:
-        """The parameters below `prefix`, without it."""
-        skip = len(prefix)
-        return {n[skip:]: v for n, v in self._values.items() if n.startswith(prefix)}
+    def pairs(self) -> ItemsView[str, str]:
+        """What is given: names and texts."""
+        return self._values.items()
 
     def integer(
         self,

@@ -50,8 +50,11 @@ def note_sent(clients: Clients, exchange: RequestContext, topic: str, count: int
         client = exchange.scope.get("client")
         if client and clients.producers.touch(topic, ("", client[0]), count, topic):
             return
+    address = address_of(exchange.scope)
+    key, named = producer_of(exchange, address)
+    if named and clients.producers.touch(topic, key, count, topic):
+        return
     caller = caller_of(exchange)
-    key, named = producer_of(exchange, caller[0])
     clients.produces(topic, key, caller, count)
     if named:
         row = clients.producers.find(topic, key)

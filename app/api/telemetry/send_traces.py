@@ -32,6 +32,10 @@ def trace_send(
     """Note a request that took the broker so many seconds; nothing where it is not traced."""
     if trace.is_kept(topic):
         producer = producer_in(exchange)
+        if isinstance(stored, SendResult) and stored.queue_offset >= 0:
+            place = topic, stored.queue_id, stored.queue_offset, 1
+            trace.sent((kind, *place, stored.store_time_ms, seconds, producer))
+            return
         for queue_id, first, count, at_ms in runs_in(stored):
             if first >= 0:
                 trace.sent((kind, topic, queue_id, first, count, at_ms, seconds, producer))

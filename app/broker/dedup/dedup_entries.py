@@ -1,11 +1,12 @@
 """The rows of `DedupTable`, and the entries of the journal that say how they change. Pure."""
 
-import json
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from app.broker.dedup.dedup_refusals import in_progress, stored_before
 from app.broker.dedup.tokens import Placed, ProducerToken, read_topic_key, with_generation
@@ -20,6 +21,9 @@ EPOCH: Final = "e"
 DELETED: Final = "d"
 FORGOTTEN: Final = "f"
 """Kinds of entries: the first field of each."""
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(list[Any]).decode
 
 
 @dataclass(slots=True)
@@ -146,7 +150,7 @@ def drop_results(sequence: SequenceNumbers, seq: int) -> None:
 
 def adopted(line: bytes, generation_of: Callable[[str], int]) -> bytes:
     """An entry of a snapshot whose topic has a generation, if one is known for its name."""
-    fields = json.loads(line)
+    fields = decode(line)
     place = {KEY: 1, SEQUENCE: 3, PLAN: 3}.get(fields[0])
     if place is None:
         return line
@@ -159,7 +163,12 @@ def adopted(line: bytes, generation_of: Callable[[str], int]) -> bytes:
 
 def encode(*fields: object) -> bytes:
     """An entry."""
-    return json.dumps(fields, separators=(",", ":")).encode()
+    return _encode(fields)
+
+
+def decode(entry: bytes) -> list[Any]:
+    """The fields of an entry, the kind first."""
+    return _decode(entry)
 
 
 def expire_seals(

@@ -16,7 +16,6 @@ last `producer_results_max` results of each sequence; `idempotency_keys_max` key
 deletion or time ends is forgotten in slices of `FORGOTTEN_AT_ONCE`, and counts from then on.
 """
 
-import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
@@ -37,6 +36,7 @@ from app.broker.dedup.dedup_entries import (
     SequenceNumbers,
     adopted,
     chunks_of,
+    decode,
     drop_results,
     encode,
     expire_seals,
@@ -245,7 +245,7 @@ class DedupTable:
 
         Call what is returned once: with True when it is safe, with False when it is not stored.
         """
-        return self._apply(json.loads(entry), entry)
+        return self._apply(decode(entry), entry)
 
     def _apply(self, fields: list[Any], entry: bytes) -> Callable[[bool], None]:
         kind = fields[0]
@@ -493,7 +493,7 @@ class DedupTable:
         self._last = None
 
     def apply(self, entry: bytes) -> None:
-        self._apply(json.loads(entry), entry)(True)
+        self._apply(decode(entry), entry)(True)
         if self._closed:  # what is gone waits for the first sweep
             self._forget_all()
 

@@ -29,6 +29,7 @@ from app.broker.delays.delayed_sends import Delayed, DelayedSends, Waiting
 from app.broker.journal.append_future import AppendFuture, with_outcome
 from app.broker.journal.send_future import Sends, begun
 from app.broker.ports import Topic
+from app.broker.produce.batch_parts import SMALL_MESSAGES_MAX
 from app.broker.produce.send_deadlines import (
     Deadline,
     is_safe_by,
@@ -273,7 +274,8 @@ class Deduplicator:
                 encoded_part(topic.name, queue, [message for _, message in rows], topic.generation)
                 for queue, rows in chosen.items()
             ]
-            return Parts(chosen, with_step_marks(parts), [])
+            many = len(items) > SMALL_MESSAGES_MAX
+            return Parts(chosen, with_step_marks(parts) if many else parts, [])
         rows = {
             index: Delayed(message, queue_id, dues[index])
             for queue_id, part in chosen.items()

@@ -4,12 +4,11 @@ Part of `DedupTable`, which keeps the journal. Bounds: `idempotency_keys_max` ke
 `idempotency_window_ms` after its request. Event loop only.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from typing import Any, Final
 
-from app.broker.dedup.dedup_entries import Fresh, encode, placed_of
+from app.broker.dedup.dedup_entries import Fresh, decode, encode, placed_of
 from app.broker.dedup.dedup_refusals import full, in_progress, reused
 from app.broker.dedup.tokens import KeyToken, Placed
 from app.domain.limits import KIB, STORE_TIME_LEAD_MS_MAX, Limits
@@ -47,7 +46,7 @@ class KeyTable:
             if len(self._entries) >= self._limits.idempotency_keys_max:
                 raise full("idempotency keys", self._limits.idempotency_keys_max)
             return Fresh()
-        _, _, _, fingerprint, _, placed = json.loads(entry)
+        _, _, _, fingerprint, _, placed = decode(entry)
         if fingerprint != claim.fingerprint:
             raise reused(claim.key)
         if digest in self._unsafe:
@@ -105,7 +104,7 @@ class KeyTable:
         which was set back; None: its window is over."""
         if digest in self._unsafe:
             return entry
-        fields: list[Any] = json.loads(entry)
+        fields: list[Any] = decode(entry)
         if fields[_TAKEN_MS_AT] > now_ms + STORE_TIME_LEAD_MS_MAX:
             fields[_TAKEN_MS_AT] = now_ms
             return encode(*fields)

@@ -62,6 +62,7 @@ from app.broker.streams.stream_registry import StreamRegistry
 from app.broker.tracing.message_trace import MessageTrace
 from app.broker.tracing.trace_search import TraceSearch
 from app.broker.transactions.transactions import Transactions
+from app.domain.access.audit import ForcedLog, forget_forced
 from app.domain.clock import Clock
 from app.domain.handles.recall import RecallSigner
 from app.domain.identity import Deletion, Kind
@@ -200,10 +201,12 @@ class Broker:
         *,
         epoch_floor: int = 0,
         lost: LostAnswers | None = None,
+        forced: ForcedLog = forget_forced,
     ) -> Self:
         """Make a broker and start it. Raises `MetadataUnavailable`.
 
-        Its epoch is above `epoch_floor`, the newest that others know. `lost` outlives it.
+        Its epoch is above `epoch_floor`, the newest that others know. `lost` outlives it. `forced`
+        is the audit.
         """
         keys = HandleKeys(
             await metadata.secret(RECEIPT_KEY_NAME), await metadata.secret(RECALL_KEY_NAME)
@@ -213,6 +216,7 @@ class Broker:
             *(store, metadata, clock, limits, config, readers),
             hooks=Hooks(hooks),
             lost=lost or LostAnswers(),
+            forced=forced,
         )
         broker = cls(context, keys)
         try:

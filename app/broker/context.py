@@ -8,6 +8,7 @@ from app.broker.figures.lost_answers import LostAnswers
 from app.broker.figures.traffic_statistics import Statistics
 from app.broker.hooks.hooks import Hooks
 from app.broker.ports import Metadata, Store
+from app.domain.access.audit import ForcedLog, forget_forced
 from app.domain.clock import Clock
 from app.domain.errors import ShuttingDown
 from app.domain.limits import Limits
@@ -61,6 +62,8 @@ class Context:
     """Threads for reads that wait for the disk."""
     gate: Gate = field(default_factory=Gate)
     hooks: Hooks = field(default_factory=Hooks)
+    forced: ForcedLog = forget_forced
+    """Is told what a consumer ends or replaces of others."""
     lost: LostAnswers = field(default_factory=LostAnswers)
     """Outlives the broker, where the process has several one after the other."""
     statistics: Statistics = field(init=False)

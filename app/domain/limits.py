@@ -475,6 +475,8 @@ AUDIT_ENTRIES_MAX = 1_000_000
 DENIALS_MAX = 1_024
 """Denials of principals by who, action and reason, and as many of strangers, that a node adds up
 until they are written, each 10 seconds. Of more, only how many there were is known."""
+FORCED_MAX = 1_024
+"""Forced changes of consumers that a node keeps until they are written, each 10 seconds."""
 TOKEN_BYTES_MAX = 8 * KIB
 """A longer JSON Web Token is refused unread."""
 TOKEN_LEEWAY_S = 60

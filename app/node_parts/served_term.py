@@ -88,6 +88,7 @@ class ServedTerm:
                 parts.hooks,
                 epoch_floor=epoch_floor,
                 lost=parts.lost,
+                forced=parts.metadata.audit.forced,
             )
             stack.push_async_callback(broker.stop)
             broker.health.node = parts.state

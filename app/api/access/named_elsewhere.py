@@ -14,6 +14,7 @@ from app.api.access.operation_rights import OperationRights
 from app.api.http.request_context import RequestContext
 from app.domain.access.actions import Action, Kind
 from app.domain.access.standing import Standing
+from app.runtime.direct import in_task
 
 _ATTEMPT_BYTES = 16
 
@@ -44,12 +45,12 @@ class NamedElsewhere:
         if self._owners is not None and client_id is not None:
             self._owners.claim(standing, group, client_id)
 
-    def force(
-        self, standing: Standing, group: str, *, is_forced: bool, replaces: bool = False
-    ) -> None:
-        """Ending what others of the group do, or replacing the filter that they read with."""
-        if is_forced or replaces:
-            standing.require(Action.UPDATE, Kind.GROUP, group)
+    async def force(self, standing: RequestContext, group: str) -> None:
+        """Ending what others of the group do, or replacing the filter that they read with. The
+        rest of the request is a task, and the caller's doing."""
+        standing.require(Action.UPDATE, Kind.GROUP, group)
+        await in_task()
+        act_as_caller(standing)
 
 
 def attempt_of(standing: Standing, attempt_id: str | None) -> str | None:

@@ -73,12 +73,9 @@ class Receiving:
         if part.takes is not None:
             request = replace(request, wait_s=0.0, takes=part.takes)
         self._named.client(exchange, group, request.client_id)
-        self._named.force(
-            *(exchange, group), is_forced=request.force, replaces=request.replace_subscription
-        )
-        if request.attempt_id is not None and exchange.caller.name is not None:
-            self._broker.receiver.check(request)  # before its attempt id is another
-            request = replace(request, attempt_id=attempt_of(exchange, request.attempt_id))
+        if request.force or request.replace_subscription:
+            await self._named.force(exchange, group)
+        request = self._with_own_attempt(exchange, request)
         state = "" if part.takes is None else self._broker.news.state(topic, group)
         given: Sequence[Delivery] = ()
         try:
@@ -107,6 +104,15 @@ class Receiving:
         place = group, topic, request.filter
         count = len(result.deliveries)
         note_received(self._broker.clients, exchange, place, "receive", request.client_id, count)
+
+    def _with_own_attempt(
+        self, exchange: RequestContext, request: ReceiveRequest
+    ) -> ReceiveRequest:
+        """Attempt ids of different principals are different."""
+        if request.attempt_id is None or exchange.caller.name is None:
+            return request
+        self._broker.receiver.check(request)  # before its attempt id is another
+        return replace(request, attempt_id=attempt_of(exchange, request.attempt_id))
 
     async def _answer(
         self,

@@ -84,9 +84,8 @@ class Streaming:
             ),
             principal=exchange.caller.name,
         )
-        self._named.force(
-            *(exchange, group), is_forced=request.force, replaces=request.replace_subscription
-        )
+        if request.force or request.replace_subscription:
+            await self._named.force(exchange, group)
         text = await self._text_of(exchange, query)
         client_id_of(exchange)  # refused before there is a stream
         with await self._broker.streams.open_group(topic, group, request) as stream:

@@ -24,6 +24,7 @@ from app.broker.journal.append_future import AppendFuture
 from app.broker.leasing.subscriptions import Subscription
 from app.broker.ports import Group, Topic
 from app.broker.topic_lookup import check_current, find_topic
+from app.domain.access.audit import ACTOR, Forced, Shown
 from app.domain.consumers.consumption import (
     Consumption,
     ConsumptionEffect,
@@ -82,6 +83,7 @@ class Consumptions:
         self._consumer_journal = groups.consumer_journal
         self._delays = delays
         self._assignments = assignments
+        self._forced = context.forced
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._used_s: dict[_Names, float] = {}
         """When a heartbeat or a commit was last taken."""
@@ -193,6 +195,7 @@ class Consumptions:
             if force and self._assignments().readers(name, topic.name):
                 fenced = await self._assignments().end_assignments(name, topic.name)
                 effects += [assignments_end(fenced)] if fenced else []
+                self._note(name, topic.name, Consumption.LEASE, effects)
             subscription = await self._groups.subscribe(group, topic)
             written = self._set(name, topic.name, Consumption.LEASE)
             subscription.is_leasing = not subscription.is_closed
@@ -222,14 +225,27 @@ class Consumptions:
             if ending:
                 await check()
                 for topic in ending:
-                    effects += self._unsettled(group, topic).effects()
+                    ended = self._unsettled(group, topic).effects()
                     self._groups.end_leases(group, topic)
                     self._give_up(group, topic)
+                    self._note(group, topic, Consumption.ASSIGNED, ended)
+                    effects += ended
             yield effects
             now_s = self._clock.monotonic_s()
             self._used_s |= {(group, topic): now_s for topic in topics}
             for written in [self._set(group, topic, Consumption.ASSIGNED) for topic in topics]:
                 await _wait_for(written)
+
+    def _note(
+        self, group: str, topic: str, now: Consumption, effects: Sequence[ConsumptionEffect]
+    ) -> None:
+        """Tell the audit what was ended by force."""
+        if effects:
+            was = Consumption.LEASE if now is Consumption.ASSIGNED else Consumption.ASSIGNED
+            before: Shown = {"topic": topic, "consumption": was.value}
+            said = [{"code": each.code.value, "count": each.count} for each in effects]
+            after: Shown = {"topic": topic, "consumption": now.value, "effects": said}
+            self._forced(Forced(ACTOR.get(), f"group:{group}", before, after))
 
     def depend_on(self, group: str, topic: str, written: AppendFuture) -> None:
         """In the body of `assigning`: the group reads the topic so only if the log takes the commit

@@ -21,6 +21,7 @@ from app.broker.groups.groups import Groups
 from app.broker.ports import Group, Topic
 from app.broker.progress.progress_entries import GroupSubscription
 from app.broker.topic_lookup import find_topic
+from app.domain.access.audit import ACTOR, Forced
 from app.domain.changes.conditions import Terms
 from app.domain.consumers.consumption import (
     KeptSubscription,
@@ -72,6 +73,7 @@ class GroupFilters:
         self._journal = groups.consumer_journal
         self._clients = clients
         self._assignments = assignments
+        self._forced = context.forced
         self._used_s: dict[tuple[str, str], tuple[str, float]] = {}
         """With which filter somebody last consumed, and when. It is not the group's where the log
         has refused it."""
@@ -105,8 +107,12 @@ class GroupFilters:
             return
         pair = group.name, topic.name
         known = self._known(*pair)
+        is_known = known is not None and known.filter == used
+        if known is not None and not is_known and not self._may_be_replaced(*pair, known):
+            before, after = ({"topic": topic.name, "filter": each} for each in (known.filter, used))
+            self._forced(Forced(ACTOR.get(), f"group:{group.name}", before, after))
         self._used_s[pair] = used, self._clock.monotonic_s()
-        if known is not None and known.filter == used:
+        if is_known:
             return
         now = self._next(pair, known, used, client_id)
         with contextlib.suppress(CurlewError):

@@ -1,10 +1,11 @@
 """What is to be remembered of who did what: changes, and denials. Pure values and two ports.
 
-A change is written in the transaction that makes it, so no change is without its entry; a denial is
-only noted, since nothing must wait for it. Neither holds a key, or what a key could be made of.
+A change is written in the transaction that makes it, so no change is without its entry; a denial,
+and what a consumer forces, are only noted, since nothing must wait for them. None holds a key, or
+what a key could be made of.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Final, NamedTuple, Protocol, TypeVar
 
@@ -53,6 +54,24 @@ class Denial(NamedTuple):
     resource: str
     code: str
     """Of the problem: `FORBIDDEN`, `UNAUTHORIZED`."""
+
+
+class Forced(NamedTuple):
+    """What a consumer has ended or replaced of others in its group, since it said so."""
+
+    actor: Actor
+    resource: str
+    """Of the group."""
+    before: Shown
+    after: Shown
+
+
+ForcedLog = Callable[[Forced], None]
+"""Takes them. Called in requests, so it returns at once, is bounded and never raises."""
+
+
+def forget_forced(_forced: Forced) -> None:
+    """Of who keeps no audit."""
 
 
 class AuditLog(Protocol):

@@ -20,10 +20,10 @@ from app.cluster.metadata.nodes.shared_secrets import OtherSecretKey
 from app.commands import access_commands, secret_commands
 from app.config import Config
 from app.domain.access.accounts import PrincipalSettings
-from app.domain.access.audit import Actor, Denial
+from app.domain.access.audit import Actor, Denial, Forced
 from app.domain.access.keys import NewKey
 from app.domain.errors import MetadataUnavailable
-from app.domain.limits import DENIALS_MAX, Limits
+from app.domain.limits import DENIALS_MAX, FORCED_MAX, Limits
 from app.domain.positions import TimestampMs
 from tests.integration.secure.test_secrets import SECRET, private
 from tests.support.clients.wire import Served, served_node
@@ -448,6 +448,72 @@ async def test_of_too_many_entries_the_oldest_go(server: Served, http: httpx.Asy
     assert (told["resource"], told["after"]) == ("audit", {"kept_from": kept[0]["seq"]})
     said, is_well = await verified(server)
     assert is_well, said
+
+
+async def forced_entries(server: Served, http: httpx.AsyncClient) -> list[dict[str, Any]]:
+    await server.node.metadata.audit.flush()
+    found = await entries(http, resource="group:workers", action="UPDATE")
+    return [each for each in found if each["before"] is not None]
+
+
+async def test_what_a_consumer_ends_by_force_is_written(
+    server: Served, http: httpx.AsyncClient
+) -> None:
+    await http.put("/v1/topics/pay", json={"queues": 1})
+    await http.post("/v1/topics/pay/messages", content=b"x")
+    receive = "/v1/topics/pay/groups/workers/messages:receive"
+    member, profile = "/v1/groups/workers/members/m1", {"subscriptions": [{"topic": "pay"}]}
+    await http.post(f"{receive}?force=true")
+    assert await forced_entries(server, http) == []  # nothing was there to be ended
+    joined = await http.put(f"{member}?force=true", json=profile)
+    assert joined.status_code == 200, joined.text
+    asked = {"MQ-Request-Id": "mine", "MQ-Client-Id": "m1"}
+    back = await http.post(f"{receive}?force=true", headers=asked)
+    assert back.status_code == 200, back.text
+    leases_end, assignments_end = await forced_entries(server, http)
+    assert (leases_end["outcome"], leases_end["before"]["consumption"]) == ("done", "lease")
+    assert leases_end["after"]["effects"] == [{"code": "LEASES_END", "count": 1}]
+    assert assignments_end["client_request_id"] == "mine"
+    assert assignments_end["before"] == {"topic": "pay", "consumption": "assigned"}
+    assert assignments_end["after"]["effects"] == [{"code": "ASSIGNMENTS_END", "count": 1}]
+
+
+async def test_a_filter_that_a_consumer_replaces_is_written(
+    server: Served, http: httpx.AsyncClient
+) -> None:
+    await http.put("/v1/topics/pay", json={"queues": 1})
+    receive = "/v1/topics/pay/groups/workers/messages:receive"
+    assert (await http.post(f"{receive}?filter=red")).status_code == 200
+    for _ in range(2):  # the second one replaces nothing
+        answer = await http.post(f"{receive}?filter=blue&replace_subscription=true")
+        assert answer.status_code == 200
+    (replaced,) = await forced_entries(server, http)
+    assert replaced["before"] == {"topic": "pay", "filter": "red"}
+    assert replaced["after"] == {"topic": "pay", "filter": "blue"}
+    assert replaced["address"] == "127.0.0.1"
+
+
+async def test_of_too_many_forced_changes_the_first_are_written(
+    server: Served, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit = server.node.metadata.audit
+    forced = Forced(Actor("ann"), "group:workers", {"topic": "pay"}, {"topic": "pay"})
+
+    async def fails(*_: object) -> None:
+        raise MetadataUnavailable("away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(audit_rows, "append", fails)
+        for _ in range(2):
+            for _ in range(FORCED_MAX):
+                audit.forced(forced)
+            with pytest.raises(MetadataUnavailable):
+                await audit.flush()
+    assert audit.unwritten_count == FORCED_MAX
+    await audit.flush()
+    await audit.flush()
+    page = await audit.page(Sought(principal="ann"), None, 2 * FORCED_MAX)
+    assert len(page.entries) == FORCED_MAX
 
 
 def test_each_operation_that_changes_something_is_written() -> None:

@@ -76,6 +76,8 @@ class Polling:
         wait_s, headers = wait_of(exchange, wait_s, limits.wait_seconds_max)
         request = request_of(asked, query, wait_s, limits, exchange.caller.name)
         self._check_caller(exchange, group, asked.client_id, request)
+        if request.force or request.replace_subscription:
+            await self._named.force(exchange, group)
         if await self._did_part(exchange, group, asked.client_id, request):
             return
         part = poll_part_of(exchange)
@@ -185,9 +187,6 @@ class Polling:
         topics += [each.queue.topic for each in request.hand_backs]
         exchange.require_each(Action.SUB, Kind.TOPIC, topics)
         self._named.client(exchange, group, client_id)
-        self._named.force(
-            *(exchange, group), is_forced=request.force, replaces=request.replace_subscription
-        )
         if request.settles is not None:
             self._check_handles(exchange, request.settles)
 

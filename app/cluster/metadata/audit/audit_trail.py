@@ -22,10 +22,10 @@ from app.cluster.metadata.audit.audit_rows import Head, Sought
 from app.cluster.metadata.audit.chain import KEPT_FROM, AuditEntry, ChainCheck, Finding
 from app.cluster.metadata.database.database import Database
 from app.domain.access.actions import Action
-from app.domain.access.audit import ACTOR, Actor, Change, Denial, Shown
+from app.domain.access.audit import ACTOR, Actor, Change, Denial, Forced, Shown
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError
-from app.domain.limits import AUDIT_ENTRIES_MAX, AUDIT_TEXT_CHARS_MAX, DENIALS_MAX
+from app.domain.limits import AUDIT_ENTRIES_MAX, AUDIT_TEXT_CHARS_MAX, DENIALS_MAX, FORCED_MAX
 from app.runtime.secure.secret_key import SecretKey
 
 _LOG: Final = logging.getLogger(__name__)
@@ -67,8 +67,11 @@ class AuditTrail:
         self._denial_counts = Counter[_Denied]()
         self._told_apart = Counter[bool]()
         """Rows of strangers, and of principals."""
+        self._forced: list[Forced] = []
         self.unnamed_count = 0
         """Denials of which it was not noted whose they were, for want of room."""
+        self.unwritten_count = 0
+        """Forced changes that are not in the audit, for want of room."""
 
     def write_as(self, node: str | None, key: SecretKey | None) -> None:
         """From now on entries go to the node's chain, signed with the key."""
@@ -127,8 +130,44 @@ class AuditTrail:
         self._denials[key] = denial
         self._denial_counts[key] += count
 
+    def forced(self, forced: Forced) -> None:
+        """What a consumer has ended or replaced. Returns at once."""
+        if len(self._forced) < FORCED_MAX:
+            self._forced.append(forced)
+        else:
+            self.unwritten_count += 1
+
     async def flush(self) -> None:
-        """Write the denials since the last time, one entry for each who, action and reason."""
+        """Write what was noted since the last time: each forced change, and of the denials one
+        entry for each who, action and reason."""
+        await self._write_forced()
+        await self._write_denials()
+
+    async def _write_forced(self) -> None:
+        forced, self._forced = self._forced, []
+        if not forced:
+            return
+        if len(forced) == FORCED_MAX:
+            _LOG.warning(
+                "forced changes of consumers come faster than the audit takes them: at most %d are"
+                " written each time, and %d were left out since the start",
+                *(FORCED_MAX, self.unwritten_count),
+            )
+        try:
+            async with self._database.transaction() as connection:
+                for each in forced:
+                    entry = self._entry(
+                        *(each.actor, str(Action.UPDATE), each.resource, "done"),
+                        *(each.before, each.after),
+                    )
+                    await audit_rows.append(connection, entry, self._key)
+        except BaseException:
+            kept = [*forced, *self._forced]  # they wait for the next time
+            self._forced = kept[:FORCED_MAX]
+            self.unwritten_count += len(kept) - len(self._forced)
+            raise
+
+    async def _write_denials(self) -> None:
         if not self._denials:
             return
         denials, counts = self._denials, self._denial_counts

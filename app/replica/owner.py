@@ -5,6 +5,7 @@ for this thread.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from typing import Final, TypeVar
 from typing_extensions import override
 
 from app.cluster.replication.confirmation import LogEnd
-from app.cluster.replication.events import Appended, Event
+from app.cluster.replication.events import Appended, Event, RoomSeen
 from app.cluster.replication.terms import Term, TermStart
 from app.domain.limits import MIB
 from app.domain.shortages import shortage_of
@@ -42,6 +43,9 @@ CHECKPOINT_MS: Final = 5_000
 
 CHECKPOINT_BYTES: Final = 256 * MIB
 """Of the log, behind which one is due at once."""
+
+ROOM_MS: Final = 500
+"""Between two looks whether the disk takes messages."""
 
 
 @dataclass(slots=True)
@@ -92,6 +96,7 @@ class StoreOwner(ReplicaOwner):
         self._checkpoint_end = 0
         self._written_end = 0
         """That of the last checkpoint that is on the medium."""
+        self._room_ms = 0
         self._delete_below = 0
         """Where the leader's log begins, as it said."""
 
@@ -129,6 +134,9 @@ class StoreOwner(ReplicaOwner):
     def tick(self) -> None:
         """Tell again what lasts, and begin a checkpoint, if one is due."""
         store = self.following
+        if _now_ms() - self._room_ms >= ROOM_MS:
+            self._room_ms = _now_ms()
+            self._look_for_room()
         if self._unreadable is not None:
             self.alarm(*self._unreadable)
         if self.is_spoiled or (self._writing is not None and not self._writing.done()):
@@ -140,6 +148,27 @@ class StoreOwner(ReplicaOwner):
             self._checkpoint_ms, self._checkpoint_end = _now_ms(), store.high_watermark
             end = min(store.high_watermark, store.log.flushed)
             self._writing = self._pool.submit(self._write, store.begin_checkpoint(), end)
+
+    def _look_for_room(self) -> None:
+        """Find out whether the disk takes messages, if this replica leads."""
+        leading, refusal = self.leading, None
+        if leading is not None:
+            self._loop.call_soon_threadsafe(self._ask_store_for_room, leading)
+            return
+        if not self.is_spoiled:
+            with contextlib.suppress(OSError):  # what needs the disk will tell
+                refusal = self.following.refusal
+        self._tell_of_room(refusal)
+
+    def _ask_store_for_room(self, leading: Leadership) -> None:
+        """On the event loop."""
+        refusal = leading.store.status().refusal
+        self._post(lambda: self._tell_of_room(refusal) if self.leading is leading else None)
+
+    def _tell_of_room(self, refusal: str | None) -> None:
+        if refusal is not None:
+            self.alarm("REPLICA_FULL", f"this replica takes no messages: {refusal}")
+        self.give(RoomSeen(refusal is None))
 
     def _delete(self, store: ReplicaStore) -> None:
         """Delete what the leader has deleted, while no checkpoint is being written."""

@@ -1,201 +1,23 @@
 """Three processes that have one shard in common: kill -9 of the leader, an orderly stop, a rolling
 restart, and all the while a sender. What was confirmed is there, once, and in its order."""
 
-import itertools
 import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
 
-import httpx
 import pytest
 
+from tests.support.cluster.three_processes import NAMES, Sender, Shard, check, three_processes
 from tests.support.metadata.databases import PostgresDatabases
-from tests.support.nodes.free_ports import free_port
-from tests.support.nodes.node import RunningNode, start_node
 from tests.support.nodes.waiting import wait_until
 
 pytestmark = pytest.mark.postgres
 
-TOPIC = "/v1/topics/orders"
-NAMES = ("a", "b", "c")
-_OF_A_STORE = "curlew_store_damage_total"
-"""A figure that a node has while it leads."""
-_NONE_BEHIND = 'curlew_degraded{code="REPLICAS_BEHIND"} 0'
-
-
-class Shard:
-    """The nodes by name, and the answers of all that was asked of them."""
-
-    def __init__(self, root: Path, url: str) -> None:
-        self.nodes: dict[str, RunningNode] = {}
-        self._root = root
-        self._ports = {name: (free_port(), free_port()) for name in NAMES}
-        self._secret = root / "secret"
-        self._secret.touch(0o600)
-        self._secret.write_text("5" * 64)
-        self._database = root / "database.url"
-        self._database.touch(0o600)
-        self._database.write_text(url)
-
-    def start(self, name: str) -> None:
-        port, cluster_port = self._ports[name]
-        self.nodes[name] = start_node(
-            self._root / name,
-            *("--port", str(port), "--shard", "orders", "--replicas", "3"),
-            *("--database-url-file", str(self._database)),
-            *("--cluster-listen", f"127.0.0.1:{cluster_port}"),
-            *("--cluster-secret-file", str(self._secret)),
-        )
-
-    def stop(self, name: str) -> None:
-        """In order."""
-        node = self.nodes.pop(name)
-        try:
-            assert node.stop() == 0
-        finally:
-            _forget(node)
-
-    def kill(self, name: str) -> None:
-        node = self.nodes.pop(name)
-        node.kill()
-        _forget(node)
-
-    def end(self) -> None:
-        for name in list(self.nodes):
-            self.kill(name)
-
-    def urls(self) -> list[str]:
-        return [node.url for node in list(self.nodes.values())]
-
-    def leader(self) -> str:
-        """The one that leads, once one does."""
-        found: list[str] = []
-
-        def look() -> bool:
-            found[:] = [name for name, node in self.nodes.items() if self._leads(node)]
-            return len(found) == 1
-
-        wait_until(look)
-        return found[0]
-
-    def _leads(self, node: RunningNode) -> bool:
-        return _OF_A_STORE in _figures(node)
-
-    def in_sync(self) -> None:
-        """Wait until a leader counts all three."""
-
-        def are_in_sync() -> bool:
-            figures = [_figures(node) for node in self.nodes.values()]
-            return any(_OF_A_STORE in each and _NONE_BEHIND in each for each in figures)
-
-        wait_until(are_in_sync)
-
-
-def _figures(node: RunningNode) -> str:
-    try:
-        return httpx.get(f"{node.url}/metrics").text
-    except httpx.HTTPError:
-        return ""
-
-
-def _forget(node: RunningNode) -> None:
-    assert node.process.stdout is not None
-    node.process.stdout.close()
-
-
-class Sender:
-    """Sends numbers, one at a time, to any node; each until it is confirmed or may be stored."""
-
-    def __init__(self, urls: Callable[[], list[str]]) -> None:
-        self.confirmed: list[int] = []
-        self.unknown: list[int] = []
-        self.unknown_at: set[str] = set()
-        """The nodes that were asked."""
-        self._urls = urls
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        self._thread.join()
-
-    def goes_on(self, count: int = 20) -> None:
-        """Wait until so many more are confirmed."""
-        before = len(self.confirmed)
-        wait_until(lambda: len(self.confirmed) >= before + count)
-
-    def _run(self) -> None:
-        with httpx.Client(timeout=30) as client:
-            for number in itertools.count():
-                if self._is_over.is_set():
-                    return
-                self._send(client, number)
-
-    def _send(self, client: httpx.Client, number: int) -> None:
-        for attempt in itertools.count():
-            urls = self._urls()
-            url = urls[(number + attempt) % len(urls)]
-            try:
-                answer = client.post(f"{url}{TOPIC}/messages?queue_id=0", content=str(number))
-            except httpx.ConnectError:
-                pass  # it is not there: nothing was stored
-            except httpx.HTTPError:
-                self._does_not_know(number, url)
-                return
-            else:
-                if answer.status_code == 201:
-                    self.confirmed.append(number)
-                    return
-                if answer.json().get("outcome") != "not_stored":
-                    self._does_not_know(number, url)
-                    return
-            if self._is_over.wait(0.02):
-                return
-
-    def _does_not_know(self, number: int, url: str) -> None:
-        self.unknown.append(number)
-        self.unknown_at.add(url)
-
 
 @pytest.fixture
 def shard(tmp_path: Path, postgres_databases: PostgresDatabases) -> Iterator[Shard]:
-    with ExitStack() as stack:
-        made = Shard(tmp_path, postgres_databases.migrated())
-        stack.callback(made.end)
-        for name in NAMES:
-            made.start(name)
-        made.in_sync()
-        url = made.nodes[made.leader()].url
-        assert httpx.put(f"{url}{TOPIC}", json={"queues": 1}).status_code == 201
+    with three_processes(tmp_path, postgres_databases.migrated()) as made:
         yield made
-
-
-def stored(url: str) -> list[int]:
-    """All numbers that are in the queue, in its order."""
-    found: list[int] = []
-    while True:
-        path = f"{TOPIC}/queues/0/messages?offset={len(found)}&max_messages=100"
-        answer = httpx.get(f"{url}{path}")
-        assert answer.status_code == 200, answer.text
-        messages = answer.json()["messages"]
-        if not messages:
-            return found
-        found += [int(each["text"]) for each in messages]
-
-
-def check(shard: Shard, sender: Sender) -> None:
-    """What was confirmed is there once, and nothing that was not sent."""
-    for url in shard.urls():
-        found = stored(url)
-        assert [number for number in found if number not in set(sender.unknown)] == sender.confirmed
-        assert found == sorted(set(found))
 
 
 def test_who_is_killed_takes_nothing_along(shard: Shard) -> None:

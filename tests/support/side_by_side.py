@@ -53,6 +53,7 @@ LONGEST_FIRST: Final = (
     f"{SPARK}/test_fresh_environment.py",
     "tests/contract/test_schemathesis.py",
     "tests/contract/test_generated_clients.py",
+    "tests/acceptance/test_replica_faults.py",
     "tests/acceptance/test_replicas.py",
     "tests/integration/cluster/replicas/test_nodes_with_replicas.py",
     "tests/integration/test_keys.py",

@@ -92,6 +92,13 @@ class CannotLead:
 
 
 @dataclass(frozen=True, slots=True)
+class RoomSeen:
+    """R13: whether the disk of this node takes messages, if it leads; given when that changes."""
+
+    has_room: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TransferAsked:
     """R10: an operator, or a stop of the node: another replica is to lead."""
 
@@ -107,6 +114,7 @@ Event: TypeAlias = (
     | LogEnds
     | SyncFailed
     | CannotLead
+    | RoomSeen
     | TransferAsked
 )
 

@@ -205,6 +205,7 @@ class Follower:
                 min(state.end.flushed, connection.received),
                 state.promise.in_sync_version,
                 state.would_rest,
+                state.has_room,
             ),
         )
         state.actions.append(action)

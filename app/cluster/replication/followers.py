@@ -23,10 +23,16 @@ class FollowerView:
     ends: LogEnd = NOTHING
     noted_version: int = -1
     would_rest: bool = False
-    """As it said last: others are named before it."""
+    """As it said last, as `has_room`."""
+    has_room: bool = True
     mark_end: int = 0
     mark_ms: int = 0
     """At this time it had all of the log as it was some time before; see `caught_up`."""
+
+    @property
+    def is_fit(self) -> bool:
+        """Whether it would lead at once and take messages (R8, R13): who is not is named last."""
+        return self.has_room and not self.would_rest
 
     def caught_up(self, end: int, now_ms: int) -> None:
         """It has written as far as the log went when `mark_end` was set: set it anew.

@@ -1,6 +1,6 @@
 """The replica that leads: it fences, takes over, sends blocks, confirms, and changes the set. Pure.
 
-R2 fence, R3 take over, R4 acknowledge, R8 leases, R9 write back, R10 hand over.
+R2 fence, R3 take over, R4 acknowledge, R8 leases, R9 write back, R10 hand over, R13 room.
 """
 
 from enum import Enum, auto
@@ -77,6 +77,7 @@ class Leader:
         self._change_asked_ms = 0
         self._write_back: WriteBack | None = None
         self._is_leaving = False
+        self._serving_ms = 0
         self._hand_over: HandOver | None = None
         state.promise_term(term)
         ask = AskPromise(term, state.me, row.settled_version)
@@ -201,6 +202,7 @@ class Leader:
         starts = [entry.start for entry in state.history if entry.term == self.term]
         if self.phase is Phase.TAKING_OVER and starts and state.high_watermark > starts[-1]:
             self.phase = Phase.SERVING
+            self._serving_ms = state.now_ms
             self._settled_version = self._in_sync.version
             self._note()
             state.actions.append(Serve(self.term))
@@ -252,7 +254,8 @@ class Leader:
             return
         first = view.ends.written < 0 or view.ends.written > message.written
         view.ends = LogEnd(message.written, message.flushed)
-        view.noted_version, view.would_rest = message.noted_version, message.would_rest
+        view.noted_version = message.noted_version
+        view.would_rest, view.has_room = message.would_rest, message.has_room
         self._has_promised(view.member)
         view.caught_up(state.end.written, state.now_ms)
         self._in_sync.noted(self._noted())
@@ -307,7 +310,7 @@ class Leader:
 
     def _shrink(self, slow: list[Member]) -> None:
         """Let go of who is slow, the slowest first, never below `min_in_sync`."""
-        if not slow or not self._in_sync.is_settled or self._is_leaving:
+        if not slow or not self._in_sync.is_settled or self._hand_over is not None:
             return
         left = set(self._in_sync.in_sync)
         for member in slow:
@@ -406,8 +409,26 @@ class Leader:
         if self.phase is not Phase.FENCING:
             self._shrink(self._followers.slow(members, before_ms))
             self._grow()
+        if state.full_since_ms is not None and self._has_one_with_room(state.full_since_ms):
+            self.leave()
         if self._is_leaving:
             self._hand_over_if_possible()
+
+    def _has_one_with_room(self, full_since_ms: int) -> bool:
+        """R13: whether a member can lead that takes messages, as it has said since this one does
+        not. While the database does not answer nobody could be named, and messages could not even
+        be read. Who has just been elected stays for a lease, so that two whose disks are nearly
+        full do not pass the shard on and on."""
+        state, timing = self._state, self._state.timing
+        is_early = state.now_ms - full_since_ms < 2 * timing.sign_ms
+        is_new = state.now_ms - self._serving_ms < timing.lease_ms
+        is_unheard = self._lease_end_ms - state.now_ms < timing.lease_ms // 2
+        if self.phase is not Phase.SERVING or is_early or is_new or is_unheard:
+            return False
+        return any(
+            view.is_fit and view.member in self._in_sync.in_sync
+            for view in self._followers.connected()
+        )
 
     def _repeat_lost_changes(self) -> None:
         state = self._state
@@ -429,20 +450,21 @@ class Leader:
         named before one that may be gone."""
         state, others = self._state, self._in_sync.in_sync - {self._state.me}
         connected = {view.member for view in self._followers.connected()}
-        named = (others & connected) - self._resting() or others & connected
+        named = (others & connected) - self._unfit() or others & connected
         named = named or others & self._promised or others
         to = next_member(named, state.me)
         if to is not None and self._hand_over is None:
             state.actions.append(ChangeRow(HandOver(self.term, to.node)))
         self.over = reason
 
-    def _resting(self) -> set[Member | None]:
-        """Those that would leave the shard to others if they were named now (R8)."""
-        return {view.member for view in self._followers if view.would_rest}
+    def _unfit(self) -> set[Member | None]:
+        """Those that would leave the shard to others if they were named now (R8, R13)."""
+        return {view.member for view in self._followers if not view.is_fit}
 
     def _hand_over_if_possible(self) -> None:
         state, end = self._state, self._confirmation.end
-        if self._hand_over is not None or self._confirmation.high_watermark < end:
+        is_changing = self._hand_over is not None or not self._in_sync.is_settled
+        if is_changing or self._confirmation.high_watermark < end:
             return
         connected = {view.member for view in self._followers.connected()}
         have_all = [
@@ -451,7 +473,7 @@ class Leader:
             if self._followers.ends_of(member).written >= end
         ]
         if have_all:
-            rested = [each for each in have_all if each not in self._resting()]
-            best = max(rested or have_all, key=self._followers.ends_of)
+            fit = [each for each in have_all if each not in self._unfit()]
+            best = max(fit or have_all, key=self._followers.ends_of)
             self._hand_over = HandOver(self.term, best.node)
             state.actions.append(ChangeRow(self._hand_over))

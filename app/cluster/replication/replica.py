@@ -19,6 +19,7 @@ from app.cluster.replication.events import (
     LogEnds,
     ReadRow,
     Received,
+    RoomSeen,
     RowChanged,
     RowSeen,
     Send,
@@ -45,7 +46,9 @@ from app.cluster.replication.replica_state import METADATA_REGRESSED, ReplicaSta
 from app.cluster.replication.shard_row import HandOver
 from app.cluster.replication.terms import next_member
 
-LocalEvent: TypeAlias = Appended | LogEnds | Disconnected | SyncFailed | CannotLead | TransferAsked
+LocalEvent: TypeAlias = (
+    Appended | LogEnds | Disconnected | SyncFailed | CannotLead | RoomSeen | TransferAsked
+)
 
 
 class Replica:
@@ -103,6 +106,8 @@ class Replica:
             state.given_to_log = event.end
         elif isinstance(event, SyncFailed):
             state.is_broken = True
+        elif isinstance(event, RoomSeen):
+            state.see_room(has_room=event.has_room)
         if isinstance(role, Leader):
             self._local_of_leader(role, event)
         elif isinstance(role, Follower):
@@ -123,7 +128,7 @@ class Replica:
             role.resign(event.reason if isinstance(event, CannotLead) else "a sync failed")
         elif isinstance(event, TransferAsked):
             role.leave()
-        else:
+        elif not isinstance(event, RoomSeen):
             assert_never(event)
 
     def _tick(self, gap_ms: int) -> None:

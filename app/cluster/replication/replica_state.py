@@ -78,6 +78,8 @@ class ReplicaState:
     that nobody takes a late answer for one of now."""
     could_not_lead_ms: int | None = None
     """When this process lacked what leading needs for the last time, in whichever opening."""
+    full_since_ms: int | None = None
+    """R13: since when the disk takes no messages, if this replica leads; None: it does."""
     is_broken: bool = False
     """A sync failed: nothing is written any more, so it neither follows nor leads."""
     actions: list[Action] = field(default_factory=list)
@@ -101,6 +103,17 @@ class ReplicaState:
         if history != self.history:
             self.history = history
             self.actions.append(KeepHistory(history))
+
+    @property
+    def has_room(self) -> bool:
+        return self.full_since_ms is None
+
+    def see_room(self, *, has_room: bool) -> None:
+        """Whether the disk takes messages."""
+        if has_room:
+            self.full_since_ms = None
+        elif self.full_since_ms is None:
+            self.full_since_ms = self.now_ms
 
     @property
     def log_term(self) -> Term:

@@ -17,6 +17,9 @@ FOREVER_MS: Final = 1 << 60
 DELETE_SEGMENTS_MAX: Final = 10
 """Segments that one pass deletes at most (RocketMQ's deleteFileBatchMax), unless the disk fills."""
 
+REFUSE_RATIO: Final = 0.90
+"""Of the file system: from here on no messages are taken."""
+
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
@@ -28,7 +31,7 @@ class RetentionPolicy:
     """Size of the whole log; None: as the disk allows."""
     warn_ratio: float = 0.75
     delete_ratio: float = 0.85
-    refuse_ratio: float = 0.90
+    refuse_ratio: float = REFUSE_RATIO
 
     def __post_init__(self) -> None:
         if not 0 < self.warn_ratio <= self.delete_ratio <= self.refuse_ratio <= 1:

@@ -32,6 +32,7 @@ from app.store.fs.files import FileSystem, Lock, read_whole
 from app.store.lifecycle.checkpoints import Checkpointing, Checkpoints
 from app.store.lifecycle.dispatcher import BlockDispatcher
 from app.store.lifecycle.opening import ShardMeta
+from app.store.lifecycle.retention_policy import REFUSE_RATIO
 from app.store.lifecycle.store_parts import StoreParts
 from app.store.replica.block_reader import BlockReader
 from app.store.replica.block_walk import LogShape
@@ -39,6 +40,7 @@ from app.store.replica.follower_dispatch import FollowerDispatch
 from app.store.replica.incarnation import Incarnation
 from app.store.replica.replica_files import ReplicaFiles
 from app.store.replica.replica_log import ReplicaLog
+from app.store.write.writer import NO_ROOM
 
 
 class KeptLock(Lock):
@@ -94,6 +96,7 @@ class ReplicaStore:
 
     def __init__(self, directory: ReplicaDirectory, parts: StoreParts) -> None:
         self.parts = parts
+        self._files = directory.files
         self.shortages = ShortageLog()
         self.checkpoints = Checkpoints(directory.files, parts.queues, parts.index, self.shortages)
         recovery = parts.recovery
@@ -158,6 +161,18 @@ class ReplicaStore:
         recovery = self.parts.recovery
         recovery.end = recovery.dispatched_end = self.log.written
         recovery.store_time_ms = self._store_time_ms
+
+    @property
+    def refusal(self) -> str | None:
+        """Why this directory would take no messages, if its replica led; None: it would. Asks the
+        file system. Raises `OSError`."""
+        usage = self._files.disk_usage()
+        if usage.used_ratio >= REFUSE_RATIO:
+            return f"the disk is {usage.used_ratio:.0%} full"
+        log = self.parts.log
+        if usage.free < log.segment_bytes and log.missing_next(self.log.written) is not None:
+            return NO_ROOM
+        return None
 
     def begin_checkpoint(self, *, clean: bool = False) -> Checkpointing:
         """A checkpoint of what is dispatched and on the medium. `run` it on any thread, and note

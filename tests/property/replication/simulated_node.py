@@ -22,6 +22,7 @@ from app.cluster.replication.events import (
     MoveWatermark,
     ReadRow,
     Received,
+    RoomSeen,
     RowChanged,
     RowSeen,
     Send,
@@ -79,11 +80,14 @@ class Node:
         """It cannot carry out an action of the kind `lacking` before: its disk is full, or its
         broker does not begin."""
         self.lacking: type[Action] = Serve
+        self.full_until_ms = 0
+        """Its disk takes no messages of clients before."""
         self._could_not_lead_ms: int | None = None
         self._writes: deque[SimBlock] = deque()
         self._is_writing = False
         self._incoming: dict[tuple[int, int], list[SimBlock]] = {}
         self._shown = 0
+        self._knows_of_room = True
         self.takes_no_more = False
         self.alarms: set[str] = set()
         self._joined = Joined()
@@ -92,6 +96,10 @@ class Node:
     @property
     def member(self) -> Member:
         return Member(self.name, self.disk.incarnation)
+
+    @property
+    def has_room(self) -> bool:
+        return self._shard.schedule.now_ms >= self.full_until_ms
 
     @property
     def assigned(self) -> int:
@@ -107,6 +115,7 @@ class Node:
             return
         self._joined = joined
         disk, schedule = self.disk, self._shard.schedule
+        self._knows_of_room = True
         self.life += 1
         disk.history = cut_history(disk.history, disk.written)
         disk.flushed = disk.written  # an opening syncs the log
@@ -153,6 +162,9 @@ class Node:
 
     def _tick(self, life: int) -> None:
         if self.life == life:
+            if self.has_room != self._knows_of_room:
+                self._knows_of_room = self.has_room
+                self.give(RoomSeen(self.has_room))
             self.give(Tick())
             self._later(TIMING.tick_ms, lambda: self._tick(life))
 
@@ -277,7 +289,7 @@ class Node:
     def send_value(self, value: str, *, wants_sync: bool) -> bool:
         """As a client: whether this node takes it."""
         replica = self.replica
-        if replica is None or not replica.is_serving or self.takes_no_more:
+        if replica is None or not replica.is_serving or self.takes_no_more or not self.has_room:
             return False
         leader = replica.leader
         assert leader is not None

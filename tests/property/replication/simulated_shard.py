@@ -15,6 +15,7 @@ from app.cluster.replication.events import (
     Serve,
     Tick,
     TransferAsked,
+    WriteBlocks,
 )
 from app.cluster.replication.replica_state import METADATA_REGRESSED
 from app.cluster.replication.shard_row import ElectAfterLoss, RowChange, ShardRow
@@ -65,6 +66,8 @@ class SimulatedShard:
         self.joins_ms = joins_ms
         self.never_leads: set[str] = set()
         """Nodes whose lack does not end."""
+        self.stays_full: set[str] = set()
+        """Nodes whose disk has never room for messages, and for blocks of a leader."""
         row = ShardRow(min_in_sync=min_in_sync, target_replicas=replicas)
         self.database = SimDatabase(self.schedule, self.random, row)
         self.database.on_change = self._row_changed
@@ -219,6 +222,15 @@ class SimulatedShard:
         node.lacks_until_ms = self.schedule.now_ms + self.random.randint(200, 9_000)
         node.lacking = self.random.choice([AppendTermStart, KeepPromise, Serve])
 
+    def fill_disk(self, node: Node, other: str) -> None:
+        """It takes no messages, and some take no blocks either."""
+        del other
+        if node.name in self.stays_full | self.never_leads:
+            return
+        node.full_until_ms = self.schedule.now_ms + self.random.randint(200, 9_000)
+        if self.random.random() < 0.5:
+            node.lacks_until_ms, node.lacking = node.full_until_ms, WriteBlocks
+
     def restore_database(self, node: Node, other: str) -> None:
         """As an operator does, from a copy of any earlier day."""
         del node, other
@@ -236,6 +248,8 @@ class SimulatedShard:
         for node in self.nodes.values():
             if node.name not in self.never_leads:
                 node.lacks_until_ms = 0
+            if node.name not in self.stays_full:
+                node.full_until_ms = 0
             self.start(node)
 
     # --- runs
@@ -335,6 +349,7 @@ _ALWAYS: tuple[Day, ...] = (
     SimulatedShard.lose_answers,
     SimulatedShard.transfer,
     SimulatedShard.cannot_lead,
+    SimulatedShard.fill_disk,
     SimulatedShard.slow_disks,
 )
 DAYS: tuple[Day, ...] = (*_ALWAYS, SimulatedShard.cut_power, SimulatedShard.empty_disk)

@@ -1,6 +1,6 @@
-"""A replica that can follow and cannot lead keeps nobody out who can: R8.
+"""A replica that can follow and cannot lead, or takes no messages, keeps nobody out who can.
 
-The last test breaks the rule, and service does not come back.
+R8 and R13. The last tests break each rule, and service does not come back.
 """
 
 from collections.abc import Callable
@@ -8,7 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from app.cluster.replication.events import Action, AppendTermStart, CannotLead, KeepPromise, Serve
+from app.cluster.replication.events import (
+    Action,
+    AppendTermStart,
+    CannotLead,
+    KeepPromise,
+    Serve,
+    WriteBlocks,
+)
 from app.cluster.replication.leader import Leader
 from app.cluster.replication.replica_state import ReplicaState
 from tests.property.replication.judge import Violation
@@ -162,6 +169,74 @@ DAYS: tuple[Day, ...] = (
 )
 """No member loses its disk: one that is left alone in the set, and cannot lead, keeps all others
 out by right."""
+
+
+def test_a_leader_whose_disk_is_full_hands_over() -> None:
+    shard = running()
+    shard.schedule.run_until(shard.schedule.now_ms + TIMING.lease_ms)
+    shard.nodes["A"].full_until_ms = shard.nodes["B"].full_until_ms = NEVER
+    epoch = shard.database.row.term.epoch
+    assert until_elected(shard, "C") < TIMING.lease_ms
+    before = len(shard.judge.served)
+    assert shard.database.row.term.epoch == epoch + 1, "B was passed over"
+    shard.schedule.run_until(shard.schedule.now_ms + 5 * TIMING.lease_ms)
+    assert len(shard.judge.served) == before
+    shard.expect_service()
+
+
+def test_where_all_disks_are_full_the_leader_stays_and_takes_messages_when_there_is_room() -> None:
+    shard = running()
+    for node in shard.nodes.values():
+        node.full_until_ms = shard.schedule.now_ms + 10 * TIMING.lease_ms
+    before = len(shard.judge.served)
+    shard.schedule.run_until(shard.schedule.now_ms + 9 * TIMING.lease_ms)
+    assert serves(shard, "A")
+    assert not shard.nodes["A"].send_value("x", wants_sync=True)
+    shard.schedule.run_until(shard.schedule.now_ms + TIMING.lease_ms)
+    shard.expect_service()
+    assert len(shard.judge.served) == before
+
+
+def test_a_full_leader_stays_while_the_database_is_away() -> None:
+    shard = running()
+    shard.database.is_away = True
+    shard.schedule.run_until(shard.schedule.now_ms + TIMING.lease_ms)
+    shard.nodes["A"].full_until_ms = NEVER
+    shard.schedule.run_until(shard.schedule.now_ms + 2 * TIMING.lease_ms)
+    assert serves(shard, "A")
+    assert not shard.nodes["A"].takes_no_more
+    shard.database.is_away = False
+    pass_until(shard, lambda: serves(shard, "B") or serves(shard, "C"))
+
+
+def test_a_follower_without_room_leaves_the_set_and_comes_back() -> None:
+    shard = running()
+    node = shard.nodes["B"]
+    node.lacks_until_ms, node.lacking = NEVER, WriteBlocks
+    pass_until(shard, lambda: node.member not in shard.database.row.in_sync)
+    shard.schedule.run_until(shard.schedule.now_ms + 5_000)
+    assert serves(shard, "A")
+    node.lacks_until_ms = 0
+    pass_until(shard, lambda: node.member in shard.database.row.in_sync)
+
+
+def run_full_histories() -> None:
+    """Faults all around, and a replica whose disk never has room for messages."""
+    for seed in range(SEEDS):
+        shard = SimulatedShard(seed, min_in_sync=2, forgets=True, days=DAYS)
+        shard.stays_full = {"B"}
+        shard.nodes["B"].full_until_ms = NEVER
+        shard.run(faults=20)
+
+
+def test_no_fault_keeps_messages_out_that_another_one_takes() -> None:
+    run_full_histories()
+
+
+def test_a_leader_that_stays_without_room_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Leader, "_has_one_with_room", lambda *_: False)
+    with pytest.raises(Violation, match="not confirmed"):
+        run_full_histories()
 
 
 def run_histories() -> None:

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from app.cluster.replication.events import Event, RoomSeen
 from app.domain.limits import Limits
 from app.replica import owner as owner_module
 from app.replica.leadership import LeaderHooks
 from app.replica.owner import StoreOwner
+from app.store.fs.files import DiskUsage
 from app.store.replica.block_walk import BlocksUnreadable
 from app.store.replica.replica_store import OpeningOptions, ReplicaDirectory
+from app.store.write.writer import NO_ROOM
 from tests.support.stores.clock import FakeClock
 from tests.support.stores.simulated_files import SimulatedFiles
 from tests.support.stores.stores import SMALL
@@ -22,6 +25,10 @@ async def nothing(*_: object) -> None:
     return
 
 
+def nothing_of(_event: Event) -> None:
+    """No driver is there."""
+
+
 @pytest.fixture
 def owner() -> Iterator[StoreOwner]:
     loop = asyncio.new_event_loop()
@@ -30,6 +37,7 @@ def owner() -> Iterator[StoreOwner]:
     opened = StoreOwner(
         directory, options, LeaderHooks(nothing, nothing), loop, lambda call: call()
     )
+    opened.give = nothing_of
     opened.open()
     yield opened
     opened.close(is_clean=False)
@@ -62,3 +70,43 @@ def test_what_cannot_be_dispatched_is_told_as_long_as_it_lasts(
     now_ms = 400_000
     owner.tick()
     assert owner.alarms[code].last_ms == 300_000, "it is over"
+
+
+SEGMENT = SMALL.segment_bytes
+
+
+@pytest.mark.parametrize(
+    ("usage", "refusal"),
+    [
+        (DiskUsage(100 * SEGMENT, 11 * SEGMENT), None),
+        (DiskUsage(100 * SEGMENT, 9 * SEGMENT), "the disk is 91% full"),
+        (
+            DiskUsage(2 * SEGMENT, SEGMENT - 1),
+            NO_ROOM,
+        ),
+    ],
+)
+def test_a_follower_says_whether_it_would_take_messages(
+    owner: StoreOwner, monkeypatch: pytest.MonkeyPatch, usage: DiskUsage, refusal: str | None
+) -> None:
+    given: list[Event] = []
+    monkeypatch.setattr(owner, "give", given.append)
+    monkeypatch.setattr(SimulatedFiles, "disk_usage", lambda _files: usage)
+    owner.tick()
+    assert given == [RoomSeen(refusal is None)]
+    alarm = owner.alarms.get("REPLICA_FULL")
+    told = None if refusal is None else f"this replica takes no messages: {refusal}"
+    assert (None if alarm is None else alarm.detail) == told
+
+
+def test_a_disk_that_does_not_say_how_full_it_is_counts_as_one_with_room(
+    owner: StoreOwner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_files: SimulatedFiles) -> DiskUsage:
+        raise OSError(errno.EIO, "the disk")
+
+    given: list[Event] = []
+    monkeypatch.setattr(owner, "give", given.append)
+    monkeypatch.setattr(SimulatedFiles, "disk_usage", fail)
+    owner.tick()
+    assert given == [RoomSeen(has_room=True)]

@@ -226,3 +226,62 @@ def test_who_would_rest_is_named_when_there_is_nobody_else(
     else:
         leader.leave()
     assert changes(leader) == [HandOver(TERM, named)]
+
+
+def full(leader: Leader, since_ms: int = 0, served_ms: int = TIMING.lease_ms) -> Leader:
+    """Its disk is full since then, it has served for so long, and the database answers."""
+    state = leader._state
+    state.full_since_ms = since_ms
+    state.now_ms = leader._serving_ms + served_ms
+    leader._lease_end_ms = state.now_ms + TIMING.lease_ms
+    return leader
+
+
+@pytest.mark.parametrize(
+    ("full_ones", "named"), [(set(), "B"), ({B}, "C"), ({C}, "B"), ({B, C}, None)]
+)
+def test_a_leader_whose_disk_is_full_names_one_with_room(
+    full_ones: set[Member], named: str | None
+) -> None:
+    leader = full(serving_with(frozenset()))
+    for view in leader.followers:
+        view.has_room = view.member not in full_ones
+    leader.tick(0)
+    handed = [each for each in changes(leader) if isinstance(each, HandOver)]
+    assert handed == ([] if named is None else [HandOver(TERM, named)])
+
+
+def test_it_waits_for_what_the_others_say_of_their_disks() -> None:
+    leader = full(serving_with(frozenset()), since_ms=TIMING.lease_ms)
+    leader._state.full_since_ms = leader._state.now_ms
+    leader.tick(0)
+    assert not [each for each in changes(leader) if isinstance(each, HandOver)]
+
+
+def test_who_was_elected_just_now_stays_also_with_a_full_disk() -> None:
+    leader = full(serving_with(frozenset()), served_ms=TIMING.lease_ms - 1)
+    leader.tick(0)
+    assert not [each for each in changes(leader) if isinstance(each, HandOver)]
+
+
+def test_a_full_leader_stays_while_the_database_is_silent() -> None:
+    leader = full(serving_with(frozenset()))
+    leader._lease_end_ms = leader._state.now_ms
+    leader.tick(0)
+    assert not [each for each in changes(leader) if isinstance(each, HandOver)]
+
+
+def test_who_leaves_lets_go_of_one_that_has_died() -> None:
+    """Else nothing would be confirmed any more, and the shard never handed over."""
+    leader = serving_with(frozenset())
+    leader.appended(Appended(WRITTEN + 20, wants_sync=True))
+    leader._state.end = LogEnd(WRITTEN + 20, WRITTEN + 20)
+    leader.log_ends()
+    leader.ends("B", Ends(1, TERM, WRITTEN + 20, WRITTEN + 20, 9))
+    leader.leave()
+    leader.disconnected("C")
+    leader._state.now_ms += TIMING.replica_timeout_ms + 1
+    leader.tick(0)
+    assert [each.in_sync for each in changes(leader) if isinstance(each, ChangeInSync)] == [
+        frozenset({A, B})
+    ]

@@ -1,0 +1,185 @@
+"""Three processes of one shard on bad days: a full disk, a frozen leader, a database that is away.
+
+A sender runs all the while. What was confirmed is there, once, and in its order; what was refused
+as `not_stored` is not.
+"""
+
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.cluster.replication.replica_state import Timing
+from app.domain.limits import MIB
+from tests.crash.sweeps.disks import fill, mounted_tmpfs, need
+from tests.support.cluster.three_processes import (
+    NAMES,
+    TOPIC,
+    Sender,
+    Shard,
+    check,
+    outcome,
+    stored,
+    three_processes,
+)
+from tests.support.metadata.databases import PostgresDatabases
+from tests.support.metadata.postgres import PostgresServer
+from tests.support.nodes.fork_server import RETENTION_SECONDS
+from tests.support.nodes.waiting import wait_until
+
+pytestmark = pytest.mark.postgres
+
+OFTEN = {RETENTION_SECONDS: "0.5"}
+"""A leader looks at its disk so often."""
+LEASE_S = Timing().lease_ms / 1_000
+PAYMENTS = "/v1/topics/payments"
+
+
+@pytest.fixture
+def shard(tmp_path: Path, postgres_databases: PostgresDatabases) -> Iterator[Shard]:
+    with three_processes(tmp_path, postgres_databases.migrated()) as made:
+        yield made
+
+
+@pytest.fixture
+def small_disks(tmp_path: Path, postgres_databases: PostgresDatabases) -> Iterator[Shard]:
+    """Each of the nodes has a disk of its own."""
+    need()
+    with ExitStack() as stack:
+        for name in NAMES:
+            stack.enter_context(mounted_tmpfs(96 * MIB, tmp_path / name))
+        url, size = postgres_databases.migrated(), ("--segment-mib", "8")
+        yield stack.enter_context(three_processes(tmp_path, url, *size, environment=OFTEN))
+
+
+def of_node(shard: Shard, name: str) -> Path:
+    """A file that fills the disk of a node."""
+    return shard.nodes[name].data_dir / "other"
+
+
+def send_one(shard: Shard, name: str) -> httpx.Response:
+    return httpx.post(f"{shard.nodes[name].url}{TOPIC}/messages?queue_id=0", content="-1")
+
+
+def silence_s(shard: Shard, name: str) -> float:
+    """For how long a node has heard nothing of the database."""
+    figures = httpx.get(f"{shard.nodes[name].url}/metrics").text.splitlines()
+    (age,) = [each for each in figures if each.startswith("curlew_policy_age_seconds ")]
+    return float(age.split()[1])
+
+
+@pytest.mark.powerloss
+def test_a_leader_whose_disk_is_full_hands_over(small_disks: Shard) -> None:
+    shard = small_disks
+    with Sender(shard.urls) as sender:
+        sender.goes_on()
+        full = shard.leader()
+        fill(of_node(shard, full))
+        wait_until(lambda: shard.leader() != full)
+        sender.goes_on()
+        assert "REPLICA_FULL" in shard.nodes[full].log.read_text()
+        of_node(shard, full).unlink()
+        shard.in_sync()
+        sender.goes_on()
+    check(shard, sender)
+    assert not sender.unknown
+
+
+@pytest.mark.powerloss
+def test_where_all_disks_are_full_sends_are_refused_and_reads_go_on(small_disks: Shard) -> None:
+    shard = small_disks
+    with Sender(shard.urls) as sender:
+        sender.goes_on()
+    for name in NAMES:
+        fill(of_node(shard, name))
+    wait_until(lambda: send_one(shard, "a").status_code == 507)
+    refused = send_one(shard, "b")
+    assert (refused.json()["code"], outcome(refused)) == ("DISK_FULL", "not_stored")
+    found = [number for number in stored(shard.nodes["c"].url) if number >= 0]
+    assert found == sender.confirmed
+    for name in NAMES:
+        of_node(shard, name).unlink()
+    wait_until(lambda: send_one(shard, "a").status_code == 201)
+    shard.in_sync()
+
+
+def test_a_leader_that_was_frozen_acknowledges_nothing_of_its_own(shard: Shard) -> None:
+    """Requests have waited in its sockets while another one was elected."""
+    frozen = shard.leader()
+    node = shard.nodes[frozen]
+    assert httpx.put(f"{node.url}{PAYMENTS}", json={"queues": 1}).status_code == 201
+
+    def send(number: int) -> str:
+        path = f"{PAYMENTS}/messages?queue_id=0"
+        try:
+            return outcome(httpx.post(f"{node.url}{path}", content=str(number), timeout=60))
+        except httpx.HTTPError:
+            return "unknown"
+
+    with Sender(shard.urls) as sender, ThreadPoolExecutor(8) as pool:
+        sender.goes_on()
+        node.process.send_signal(signal.SIGSTOP)
+        waiting = [pool.submit(send, number) for number in range(8)]
+        shard.leader(but=frozen)
+        node.process.send_signal(signal.SIGCONT)
+        said = [each.result() for each in waiting]
+        shard.in_sync()
+        sender.goes_on()
+    check(shard, sender)
+    for url in shard.urls():
+        found = stored(url, PAYMENTS)
+        assert len(found) == len(set(found))
+        assert {number for number, each in enumerate(said) if each == "stored"} <= set(found)
+        assert not {number for number, each in enumerate(said) if each == "not_stored"} & set(found)
+
+
+def test_without_the_database_the_leader_goes_on(
+    shard: Shard, postgres_server: PostgresServer
+) -> None:
+    leader = shard.leader()
+    with Sender(shard.urls) as sender:
+        sender.goes_on()
+        postgres_server.stop()
+        try:
+            wait_until(lambda: silence_s(shard, leader) > LEASE_S)
+            sender.goes_on()
+            assert shard.leader() == leader
+        finally:
+            postgres_server.start()
+        shard.in_sync()
+        sender.goes_on()
+    check(shard, sender)
+    assert not sender.unknown
+    assert shard.leader() == leader
+
+
+def test_nobody_is_elected_before_the_database_is_back(
+    shard: Shard, postgres_server: PostgresServer
+) -> None:
+    leader = shard.leader()
+    with Sender(shard.urls) as sender:
+        sender.goes_on()
+        postgres_server.stop()
+        try:
+            shard.kill(leader)
+            left = list(shard.nodes.values())
+            wait_until(
+                lambda: all(
+                    httpx.get(f"{node.url}/readyz", timeout=30).status_code == 503 for node in left
+                )
+            )
+            refused = send_one(shard, next(iter(shard.nodes)))
+            assert (refused.status_code, outcome(refused)) == (503, "not_stored")
+            confirmed = len(sender.confirmed)
+        finally:
+            postgres_server.start()
+        shard.leader()
+        sender.goes_on()
+        assert len(sender.confirmed) > confirmed
+        shard.start(leader)
+        shard.in_sync()
+    check(shard, sender)

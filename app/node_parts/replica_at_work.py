@@ -104,5 +104,7 @@ class ReplicaAtWork:
 
     async def stop(self, within_s: float) -> None:
         """Hand over within this time, if there is somebody; bring all to the medium, and close."""
-        await self._runner.stop(within_s if self.can_hand_over else 0.0)
-        await self._questions.close()
+        try:
+            await self._runner.stop(within_s if self.can_hand_over else 0.0)
+        finally:
+            await self._questions.close()

@@ -244,8 +244,10 @@ class ReplicatedShard(OwnShard):
         replica = self._replica
         if replica is not None:
             self._show(None)
-            await replica.stop(0.0 if self._has_tried_to_hand_over else HAND_OVER_SECONDS)
-            self._replica = None
+            try:
+                await replica.stop(0.0 if self._has_tried_to_hand_over else HAND_OVER_SECONDS)
+            finally:  # it has ended, also where this is cancelled
+                self._replica = None
 
     async def _stop(self) -> None:
         node, name = self._node, self._shard.shard

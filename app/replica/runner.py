@@ -100,14 +100,17 @@ class ReplicaRunner(Replicating):
             self._parts.connections.start(self)
 
     async def stop(self, within_s: float = 10.0) -> None:
-        """Hand over if this replica leads, within this time; bring all to the medium, and close."""
+        """Hand over if this replica leads, within this time; bring all to the medium, and close.
+        Cancelled it does not hand over, and is cancelled when it has closed all the same."""
         self._is_stop_asked = True
         end_s = self._loop.time() + within_s
         self.transfer()
-        while self._status.role in _LEADING and self._loop.time() < end_s:  # noqa: ASYNC110
-            await asyncio.sleep(self._parts.timing.tick_ms / 1_000)
-        self._queue.put(self._stop)
-        await self._join()
+        try:
+            while self._status.role in _LEADING and self._loop.time() < end_s:  # noqa: ASYNC110
+                await asyncio.sleep(self._parts.timing.tick_ms / 1_000)
+        finally:
+            self._queue.put(self._stop)
+            await self._join()
 
     async def kill(self) -> None:
         """End at once, as by a kill: nothing is handed over, synced or noted."""
@@ -119,11 +122,19 @@ class ReplicaRunner(Replicating):
         await self._join()
 
     async def _join(self) -> None:
+        """Wait for the thread, also where this is cancelled: who goes on behind it lets go of the
+        directory, which another process may open then."""
         if self._thread.ident is None:  # it was never started
             await asyncio.to_thread(self._owner.close, is_clean=False)
-        while self._thread.is_alive():  # noqa: ASYNC110 - it may wait for the loop
-            await asyncio.sleep(0.005)
+        cut_off: asyncio.CancelledError | None = None
+        while self._thread.is_alive():
+            try:
+                await asyncio.sleep(0.005)  # the thread may wait for the loop
+            except asyncio.CancelledError as error:
+                cut_off = error
         await self._parts.connections.stop()
+        if cut_off is not None:
+            raise cut_off
 
     def transfer(self) -> None:
         """Another replica is to lead, if this one does. Any thread."""

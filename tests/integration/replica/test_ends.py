@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.replica.leadership import Leadership
 from app.replica.owner import StoreOwner
 from app.replica.replica_status import Role
 from app.store import StoreUnusable
@@ -184,3 +185,37 @@ async def test_a_fault_within_the_end_of_a_replica_is_told_all_the_same(
             await until(lambda: first.runner.status().role is Role.FAILED)
         assert "ZeroDivisionError" in str(first.runner.status().failed)
         assert first.runner._thread.is_alive()
+
+
+@pytest.mark.parametrize("is_ending", [False, True], ids=["handing over", "ending the broker"])
+async def test_a_stop_that_is_cut_off_leaves_no_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_ending: bool
+) -> None:
+    """The directory's lock is let go behind it, and the next opening writes the same files."""
+    async with shard_of(tmp_path) as shard:
+        first = await shard.served()
+        await until(shard.are_equal)
+        for name in ("b", "c"):
+            await shard.kill(name)
+        del shard.nodes["a"]
+        has_begun, may_end = asyncio.Event(), asyncio.Event()
+        end_broker = Leadership.end_broker
+
+        async def wait(leading: Leadership, reason: str) -> None:
+            has_begun.set()
+            await may_end.wait()
+            await end_broker(leading, reason)
+
+        monkeypatch.setattr(Leadership, "end_broker", wait)
+        stopping = asyncio.ensure_future(first.runner.stop(0.0 if is_ending else 1_000.0))
+        if is_ending:
+            await has_begun.wait()
+        else:
+            await first.has_taken_all_in()
+        stopping.cancel()
+        await has_begun.wait()
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await stopping
+        assert not first.runner._thread.is_alive()
+        await first.close_port()

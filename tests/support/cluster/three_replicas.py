@@ -11,6 +11,7 @@ from app.replica.replica_status import ReplicaStatus
 from tests.support.cluster.three_nodes import ServedNode, start_node
 
 SHARD = "orders"
+TOPIC = "/v1/topics/orders"
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -88,3 +89,18 @@ async def three_replicas(directory: Path, url: str, **settings: Any) -> AsyncIte
     finally:
         for name in list(replicas.nodes):
             await replicas.stop(name)
+
+
+async def send(served: ServedNode, body: str) -> None:
+    answer = await served.client.post(f"{TOPIC}/messages?queue_id=0", content=body.encode())
+    assert answer.status_code == 201, answer.text
+
+
+async def bodies(served: ServedNode) -> list[str]:
+    answer = await served.client.get(f"{TOPIC}/queues/0/messages?offset=0&max_messages=32")
+    assert answer.status_code == 200, answer.text
+    return [each["text"] for each in answer.json()["messages"]]
+
+
+def others(replicas: Replicas, leader: ServedNode) -> list[ServedNode]:
+    return [each for each in replicas.nodes.values() if each is not leader]

@@ -7,26 +7,19 @@ import pytest
 
 from app.cli import main
 from tests.support.cluster.three_nodes import ServedNode
-from tests.support.cluster.three_replicas import SHARD, Replicas, status_of, three_replicas, until
+from tests.support.cluster.three_replicas import (
+    SHARD,
+    TOPIC,
+    Replicas,
+    bodies,
+    others,
+    send,
+    status_of,
+    three_replicas,
+    until,
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
-
-TOPIC = "/v1/topics/orders"
-
-
-async def send(served: ServedNode, body: str) -> None:
-    answer = await served.client.post(f"{TOPIC}/messages?queue_id=0", content=body.encode())
-    assert answer.status_code == 201, answer.text
-
-
-async def bodies(served: ServedNode) -> list[str]:
-    answer = await served.client.get(f"{TOPIC}/queues/0/messages?offset=0&max_messages=32")
-    assert answer.status_code == 200, answer.text
-    return [each["text"] for each in answer.json()["messages"]]
-
-
-def others(replicas: Replicas, leader: ServedNode) -> list[ServedNode]:
-    return [each for each in replicas.nodes.values() if each is not leader]
 
 
 async def test_the_next_leader_has_what_was_confirmed(tmp_path: Path, url: str) -> None:

@@ -155,7 +155,7 @@ def test_bad_values_are_refused(headers: Headers) -> None:
 
 
 def test_replication_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedFeature, match="replication"):
+    with pytest.raises(UnsupportedFeature, match="replicas of its shard is up to the topic"):
         read((b"mq-durability", b"replicated"))
 
 

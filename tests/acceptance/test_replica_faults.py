@@ -15,7 +15,15 @@ import pytest
 
 from app.cluster.replication.replica_state import Timing
 from app.domain.limits import MIB
-from tests.crash.sweeps.disks import fill, mounted_tmpfs, need
+from tests.crash.sweeps.disks import (
+    DROP_JOURNAL,
+    EXT4_ORDERED,
+    Disk,
+    fill,
+    mounted_disk,
+    mounted_tmpfs,
+    need,
+)
 from tests.support.cluster.three_processes import (
     NAMES,
     TOPIC,
@@ -54,6 +62,20 @@ def small_disks(tmp_path: Path, postgres_databases: PostgresDatabases) -> Iterat
             stack.enter_context(mounted_tmpfs(96 * MIB, tmp_path / name))
         url, size = postgres_databases.migrated(), ("--segment-mib", "8")
         yield stack.enter_context(three_processes(tmp_path, url, *size, environment=OFTEN))
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Iterator[dict[str, Disk]]:
+    """Of each node one that can fail."""
+    need(EXT4_ORDERED)
+    with ExitStack() as stack:
+        made = {}
+        for name in NAMES:
+            directory = tmp_path / f"disk-{name}"
+            directory.mkdir()
+            made[name] = stack.enter_context(mounted_disk(EXT4_ORDERED, directory))
+            (tmp_path / name).symlink_to(made[name].root)
+        yield made
 
 
 def of_node(shard: Shard, name: str) -> Path:
@@ -105,6 +127,26 @@ def test_where_all_disks_are_full_sends_are_refused_and_reads_go_on(small_disks:
         of_node(shard, name).unlink()
     wait_until(lambda: send_one(shard, "a").status_code == 201)
     shard.in_sync()
+
+
+@pytest.mark.powerloss
+def test_a_leader_whose_disk_fails_is_replaced_and_comes_back(
+    disks: dict[str, Disk], tmp_path: Path, postgres_databases: PostgresDatabases
+) -> None:
+    url = postgres_databases.migrated()
+    with three_processes(tmp_path, url, "--segment-mib", "5") as shard:
+        with Sender(shard.urls) as sender:
+            sender.goes_on()
+            failed = shard.leader()
+            disks[failed].cut_power(DROP_JOURNAL)
+            wait_until(lambda: shard.leader() != failed)
+            sender.goes_on()
+            shard.kill(failed)
+            disks[failed].restart()
+            shard.start(failed)
+            shard.in_sync()
+            sender.goes_on()
+        check(shard, sender)
 
 
 def test_a_leader_that_was_frozen_acknowledges_nothing_of_its_own(shard: Shard) -> None:

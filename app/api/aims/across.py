@@ -98,7 +98,11 @@ class Polled(NamedTuple):
     read in all of them."""
 
 
-Across = Together | InOrder | Split | InEach | Closed | Ended | InTurn | Gathered | Polled
+class Kept(NamedTuple):
+    """The node that was asked keeps a member alive, and each shard says where its queues begin."""
+
+
+Across = Together | InOrder | Split | InEach | Closed | Ended | InTurn | Gathered | Polled | Kept
 
 
 class Place(NamedTuple):

@@ -21,6 +21,7 @@ from app.api.aims.across import (
     InEach,
     InOrder,
     InTurn,
+    Kept,
     Place,
     Polled,
     Split,
@@ -44,6 +45,7 @@ from app.api.relay.calls import (
 )
 from app.api.relay.changes import change
 from app.api.relay.consuming.checks import ChecksOfShards
+from app.api.relay.consuming.heartbeats import heartbeat
 from app.api.relay.consuming.polls import PollsOfShards
 from app.api.relay.consuming.receives import ReceivesInTurn
 from app.api.relay.epochs import close_epoch, end_producer
@@ -89,17 +91,22 @@ class OverShards:
             return await self._checks.answered(exchange)
         if isinstance(across, Polled):
             return await self._polls.answered(exchange, names)
-        if isinstance(across, Closed):
-            return await close_epoch(self._relay, exchange)
-        if isinstance(across, Ended):
-            return await end_producer(self._relay, exchange)
-        if isinstance(across, InEach):
-            return await change(self._relay, exchange, across)
+        if isinstance(across, Kept):
+            return await heartbeat(self._relay, exchange)
+        if isinstance(across, Closed | Ended | InEach):
+            return await self._change(exchange, across)
         if isinstance(across, Together):
             await self._together(exchange, across)
         else:
             await self._in_order(exchange, across)
         return True
+
+    async def _change(self, exchange: RequestContext, across: Closed | Ended | InEach) -> bool:
+        if isinstance(across, Closed):
+            return await close_epoch(self._relay, exchange)
+        if isinstance(across, Ended):
+            return await end_producer(self._relay, exchange)
+        return await change(self._relay, exchange, across)
 
     # --- all at once
 

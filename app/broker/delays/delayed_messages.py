@@ -57,7 +57,8 @@ class ScheduledPage(NamedTuple):
 
     messages: list[ScheduledMessage]
     scanned: int
-    """Waiting messages that were looked at, of any topic."""
+    """Waiting messages of the wanted topics that were looked at: those of others are not counted,
+    as the caller may not know of them."""
     next_page_token: str | None
 
 
@@ -104,17 +105,17 @@ class DelayedMessages:
         with _damage_is_told():
             waiting = await timers.page(after, FOREVER_MS, limit)
         found: list[ScheduledMessage] = []
-        scanned = 0
+        seen = 0
         for timer in waiting:
-            scanned += 1
+            seen += 1
             message = await self._delays.read(timer)
             if message is not None and self._is_of(message, wanted):
                 found.append(self._scheduled(message))
                 if len(found) == page_size:
                     break
-        is_end = scanned == len(waiting) < limit
-        token = None if is_end or not scanned else identity_text(waiting[scanned - 1])
-        return ScheduledPage(found, scanned, token)
+        is_end = seen == len(waiting) < limit
+        token = None if is_end or not seen else identity_text(waiting[seen - 1])
+        return ScheduledPage(found, len(found), token)
 
     async def get(self, topic: str, handle: str) -> ScheduledMessage:
         """One message; `MessageNotFound`, or `AlreadyDelivered`."""

@@ -146,6 +146,27 @@ class Members:
         share = await self._share(settings, membership, client_id, self._groups.starts)
         return replace(share, effects=effects)
 
+    async def share(self, group: str, client_id: str, beat: Heartbeat) -> MemberShare:
+        """The share of a member that another node keeps alive. Each topic is shared out here as
+        well, and where the group begins in the queues of this shard is decided. Raises
+        `ConsumptionConflict` as `heartbeat` does, `GroupNotFound` and `MemberNotFound`."""
+        settings = self._find_group(group)
+
+        await self.catch_up(group)
+        membership = self._last[group]
+
+        async def check() -> None:
+            if client_id not in membership.members:
+                raise _no_member(group, client_id)
+
+        topics = assigned_topics(settings, beat.profile)
+        async with self._consumptions.assigning(
+            group, topics, force=beat.force, check=check
+        ) as effects:
+            await check()
+        share = await self._share(settings, membership, client_id, self._groups.positions)
+        return replace(share, effects=effects)
+
     async def _stay(
         self,
         settings: Group,
@@ -232,10 +253,7 @@ class Members:
 
         def step(membership: Membership) -> Membership:
             if client_id not in membership.members:
-                raise MemberNotFound(
-                    f"group {group!r} has no member {client_id!r}",
-                    hint="it may have left, or been silent for too long",
-                )
+                raise _no_member(group, client_id)
             return rebalancing.leave(membership, client_id, self._surroundings(settings))
 
         if not is_dry_run:
@@ -566,3 +584,10 @@ class Members:
         for topic in profile.topics:
             if present is None or topic not in present.profile.topics:
                 find_topic(self._metadata, topic)
+
+
+def _no_member(group: str, client_id: str) -> MemberNotFound:
+    return MemberNotFound(
+        f"group {group!r} has no member {client_id!r}",
+        hint="it may have left, or been silent for too long",
+    )

@@ -88,8 +88,8 @@ class ScheduledAnswer(DryRunMember, ScheduledDocument):
 class ScheduledList(MergedModel):
     """Delayed messages by delivery time; `next_page_token` is null at the end.
 
-    A page may be empty and not the last: `scanned` counts the waiting messages, of all topics, that
-    were looked at for it.
+    A page may be empty and not the last, as messages of other topics were passed by. `scanned` does
+    not count those: it is the number of `messages`.
     """
 
     messages: list[ScheduledDocument]

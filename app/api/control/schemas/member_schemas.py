@@ -11,6 +11,7 @@ from app.api.control.schemas.schemas import (
     ConsumptionEffectDocument,
     Count,
     DryRunMember,
+    MergedModel,
     RequestModel,
 )
 from app.broker.groups.member_values import GroupMembers, Heartbeat, MemberShare
@@ -235,7 +236,7 @@ class MemberAnswer(AnswerModel):
         )
 
 
-class HeartbeatAnswer(DryRunMember, MemberAnswer):
+class HeartbeatAnswer(MergedModel, DryRunMember, MemberAnswer):
     """A member's share; with `dry_run`, as it would be, and nobody has joined."""
 
 

@@ -121,6 +121,10 @@ async def test_all_delayed_messages_are_listed_to_who_sends_or_reads_them() -> N
         assert await seen("alpha") == ["alpha-in"]
         assert await seen("viewer") == []
         assert await seen("admin", "prefix=b") == ["beta-in"]
+        counts = {}
+        for who in ("admin", "alpha", "viewer"):  # of others not even the number is told
+            counts[who] = (await node.ask(who, "GET", "/v1/scheduled")).json()["scanned"]
+        assert counts == {"admin": 2, "alpha": 1, "viewer": 0}
 
 
 async def test_a_family_of_producers_is_sealed_and_forgotten_by_who_may_name_all_of_it() -> None:

@@ -11,6 +11,7 @@ from app.api.aims.across import (
     InEach,
     InOrder,
     InTurn,
+    Kept,
     Polled,
     Split,
     Together,
@@ -29,6 +30,7 @@ ROWS: Mapping[str, type] = {
     "From one shard at a time": InTurn,
     "Taken from each shard": Gathered,
     "Done in all shards": Polled,
+    "Kept by the asked node": Kept,
 }
 """How rows begin, by what their operations say as `across`."""
 AIMED = ("At the node that has", "The same; of several shards")

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 from fastapi import Depends, Query, Request, Response
 
 from app.api.access.seen_conflicts import seen_conflicts
+from app.api.aims.across import Kept
 from app.api.control.dependencies import Services, WithAccess, WithServices, json_body
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.change_documents import deleted, dry_run_answer
@@ -27,6 +28,7 @@ from app.api.dataplane.client_watch import unless_gone
 from app.api.http.conditions import WithDryRun, is_dry_run
 from app.api.http.parameters import wait_s_of
 from app.api.large_documents import answer_of
+from app.api.operations.asked_work import is_share_asked
 from app.api.operations.operation import Action, Answer, Body
 from app.api.telemetry.callers import USER_AGENT_CHARS_MAX, address_of
 from app.broker.figures.clients import Caller
@@ -58,6 +60,7 @@ _SOME: Final = Answer("Some of the queues; `refused` has the others")
         },
     ),
     problems=(404, 409, 429),
+    across=Kept(),
 )
 async def put_member(
     group: str,
@@ -85,7 +88,8 @@ async def put_member(
     """Answer the member's share of the queues; with `wait`, when it differs from the known one.
 
     A group that leases a topic shares out no queues of it: 409 `CONSUMPTION_CONFLICT`. A dry run
-    waits for nothing.
+    waits for nothing. In a cluster each shard says where its queues begin: those of a shard that
+    does not answer are left out of `assigned`, stay the member's, and the shard is in `partial`.
     """
     limits, members = services.limits, services.broker.members
     wait_s = 0.0 if wait is None else wait_s_of(wait, limits.wait_seconds_max)
@@ -98,6 +102,9 @@ async def put_member(
     if is_dry_run(dry_run):
         share = await members.preview_heartbeat(group, client_id, beat)
         return _answer(services, access, group, client_id, share, tries=True)
+    if is_share_asked(request.scope):
+        share = await members.share(group, client_id, beat)
+        return _answer(services, access, group, client_id, share, tries=False)
     agent = request.headers.get("user-agent", "")[:USER_AGENT_CHARS_MAX]
     caller = Caller(address_of(request.scope), agent, access.caller.name)
 

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
 
-from app.api.ports import Following
+from app.api.ports import Following, Replicas
 from app.broker import Broker
 from app.broker.figures.lost_answers import LostAnswers
 from app.broker.health import NodeState
@@ -178,6 +178,11 @@ class Node:
     def following(self) -> Following | None:
         """What it says of itself while it leads nothing."""
         return self._shard.following
+
+    @property
+    def replicas(self) -> Replicas | None:
+        """Of its shard; None: it has one."""
+        return self._shard.replicas
 
     def answer_by(self, app: TermApp) -> None:
         """Have requests answered by this from now on."""

@@ -32,7 +32,7 @@ from app.api.gateway import Gateway
 from app.api.http.forwarded import Forwarded
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.request_context import CONTEXT_KEY, RequestContext
-from app.api.ports import Configuration, Following, Metadata
+from app.api.ports import Configuration, Following, Metadata, Replicas
 from app.api.quotas.failures import Failures
 from app.api.quotas.quotas import Quotas
 from app.api.relay.relay import Relay
@@ -68,6 +68,7 @@ def build_api(
     tracer: "Tracer | None" = None,
     traffic: RequestMetrics | None = None,
     following: Following | None = None,
+    replicas: Replicas | None = None,
 ) -> Gateway:
     """The ASGI application. Without a `broker` it is that of a node that is `following` the leader
     of its shard: it tells of itself, and `relay` has all else answered by a node that leads.
@@ -79,11 +80,11 @@ def build_api(
     `trusted_proxies` are addresses and networks whose `X-Forwarded-*` headers count.
     `configuration` has the node's settings. `credentials` ask for a key once the node is closed;
     without them it is open. `quotas` bound what one principal or topic may take; `failures` count
-    wrong credentials; `audit` is told of what was refused; `tracer` makes spans; `traffic` counts.
+    wrong credentials; `audit` is told of what was refused; `tracer` makes spans; `traffic` counts;
+    `replicas` are those of a shard that this node leads.
     """
     traffic = traffic or RequestMetrics()
     pressure = MemoryBudget(limits) if connections is None else connections.pressure
-
     rights = _rights(broker, metadata, following)
     clock = SystemClock() if credentials is None else credentials.clock
     owners = ClientOwners(clock, limits)
@@ -92,6 +93,7 @@ def build_api(
             *(broker, metadata, limits, traffic, connections),
             *(pressure, configuration, rights, owners, relay),
             following=following,
+            replicas=replicas,
         )
     )
     control_plane.router.routes += _documentation_routes()

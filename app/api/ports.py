@@ -150,6 +150,47 @@ class Shard(Protocol):
     def min_in_sync(self) -> int: ...
 
 
+class Follower(Protocol):
+    """Another replica, as the leader of its shard sees it."""
+
+    @property
+    def node(self) -> str: ...
+    @property
+    def is_connected(self) -> bool: ...
+    @property
+    def lag_bytes(self) -> int | None:
+        """None: it has said nothing in this term."""
+        ...
+
+    @property
+    def lag_ms(self) -> int: ...
+    @property
+    def out_ms(self) -> int | None:
+        """Since when it is not in sync, at the earliest since the term began; None: it is."""
+        ...
+
+    @property
+    def why_not(self) -> str | None: ...
+
+
+class Replicas(Protocol):
+    """The replica of this node, while it leads."""
+
+    def followers(self) -> Sequence[Follower]:
+        """As they were at the last tick."""
+        ...
+
+    def successor(self, node: str | None) -> str:
+        """The node that would lead after a hand-over, that of the leader where nothing would
+        change. Raises `HandOverRefused`."""
+        ...
+
+    def hand_over_to(self, node: str, by: str) -> None:
+        """Begin to hand the shard over, as `by` has asked. It ends by itself: the node leads, or
+        the one before leads again."""
+        ...
+
+
 class Namespace(Protocol):
     """A namespace; the default one has no row."""
 

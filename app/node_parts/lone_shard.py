@@ -38,6 +38,7 @@ class LoneShard(OwnShard):
         self.node_id = claim.node_id
         self.shard_id = claim.shard_id
         self.following = None
+        self.replicas = None
         self._metadata = metadata
         self._state = state
         self._store = store

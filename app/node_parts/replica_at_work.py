@@ -11,7 +11,7 @@ from app.api.replicas.link import ReplicaLink
 from app.api.replicas.link_table import LinkTable
 from app.api.replicas.peer_links import PeerLinks
 from app.cluster import RowQuestions, ShardRows
-from app.cluster.replication.events import DatabaseAway, RowChanged, RowSeen
+from app.cluster.replication.events import DatabaseAway, RowChanged, RowSeen, TransferAsked
 from app.cluster.replication.replica_state import Timing
 from app.replica.leadership import LeaderHooks
 from app.replica.replica_status import ReplicaStatus, Role
@@ -98,9 +98,9 @@ class ReplicaAtWork:
         """Raises `StoreUnusable`, `ReplicaFileDamaged` or `OSError`."""
         await self._runner.start()
 
-    def transfer(self) -> None:
+    def transfer(self, asked: TransferAsked) -> None:
         """Have another replica lead, if this one does."""
-        self._runner.transfer()
+        self._runner.transfer(asked)
 
     async def stop(self, within_s: float) -> None:
         """Hand over within this time, if there is somebody; bring all to the medium, and close."""

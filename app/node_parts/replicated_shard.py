@@ -8,17 +8,19 @@ is taken out, the replica ends and another one begins, with the new members. Eve
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Final, NamedTuple, Self
 
 from typing_extensions import override
 
+from app.api.ports import Follower, Replicas
 from app.api.relay.peers import Peers
 from app.api.replicas.link_table import LinkTable
 from app.broker.health import NodeState
 from app.cluster import Beat, JoinRequest, Metadata, ReplicaSet, ShardView
+from app.cluster.replication.events import TransferAsked
 from app.cluster.replication.replica_state import Timing
 from app.cluster.replication.terms import Term
 from app.config import Config, DataDirectoryUnusable
@@ -38,7 +40,9 @@ from app.node_parts.own_shard import ClusterPort, OwnShard, Terms
 from app.node_parts.replica_at_work import ReplicaAtWork, ReplicaMeans, new_number
 from app.node_parts.replica_conditions import ReplicaConditions, ReplicaView
 from app.node_parts.served_term import ServedTerm, TermParts
+from app.replica.hand_over import successor
 from app.replica.leadership import LeaderHooks
+from app.replica.replica_status import NOTHING
 from app.store import MessageStore, OsFiles, StoreUnusable
 from app.store.lifecycle.opening import ShardMeta
 from app.store.replica.node_id import NodeId, NodeIdUnreadable, node_id_of, settle
@@ -82,7 +86,7 @@ class _Node(NamedTuple):
     files: SecureFiles
 
 
-class ReplicatedShard(OwnShard):
+class ReplicatedShard(OwnShard, Replicas):
     """Made by `open`, which joins the shard; then `start`, once."""
 
     def __init__(
@@ -92,6 +96,7 @@ class ReplicatedShard(OwnShard):
         self.shard_id = joined.store_id
         self.conditions = ReplicaConditions(node.state, self._view, self._is_made_by_use)
         self.following = self.conditions
+        self.replicas = self
         node.state.of_replica = self.conditions.of_replica
         self._id = node_id
         self._node = node
@@ -205,7 +210,7 @@ class ReplicatedShard(OwnShard):
         if replica is None or not replica.can_hand_over:
             return
         _LOG.info("stopping: another replica is to lead the shard %r", self._shard.shard)
-        replica.transfer()
+        replica.transfer(TransferAsked())
         try:
             async with asyncio.timeout(HAND_OVER_SECONDS):
                 while replica.leads or self._is_led_here():
@@ -216,6 +221,21 @@ class ReplicatedShard(OwnShard):
             _LOG.warning("no other replica leads the shard %r yet", self._shard.shard)
         except CurlewError as error:
             _LOG.warning("who leads the shard is not known: %s", error.detail)
+
+    @override
+    def followers(self) -> Sequence[Follower]:
+        return () if self._replica is None else self._replica.status.members
+
+    @override
+    def successor(self, node: str | None) -> str:
+        status = NOTHING if self._replica is None else self._replica.status
+        return successor(self._shard.shard, self.node_id, status, node)
+
+    @override
+    def hand_over_to(self, node: str, by: str) -> None:
+        if self._replica is not None:
+            _LOG.info("%s asks that %s leads the shard %r", by, node, self._shard.shard)
+            self._replica.transfer(TransferAsked(node, by))
 
     # --- the replica
 

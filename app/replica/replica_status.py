@@ -34,6 +34,12 @@ class MemberStatus:
     lag_ms: int
     """Since when it lacks something of the log; 0: it has all, or had a moment ago."""
     is_connected: bool
+    would_rest: bool = False
+    """It could not lead a moment ago, and leaves the shard to others."""
+    out_ms: int | None = None
+    """Since when it is not in sync, as this leader has seen it; None: it is in sync."""
+    has_room: bool = True
+    """Whether its disk takes messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +131,9 @@ def _members(leader: Leader, end: int, now_ms: int) -> tuple[MemberStatus, ...]:
                 lag,
                 now_ms - view.mark_ms if lag or not view.is_connected else 0,
                 view.is_connected,
+                view.would_rest,
+                None if is_in_sync or view.out_ms is None else now_ms - view.out_ms,
+                view.has_room,
             )
         )
     return tuple(found)

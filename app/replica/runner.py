@@ -104,7 +104,7 @@ class ReplicaRunner(Replicating):
         Cancelled it does not hand over, and is cancelled when it has closed all the same."""
         self._is_stop_asked = True
         end_s = self._loop.time() + within_s
-        self.transfer()
+        self.transfer(TransferAsked())
         try:
             while self._status.role in _LEADING and self._loop.time() < end_s:  # noqa: ASYNC110
                 await asyncio.sleep(self._parts.timing.tick_ms / 1_000)
@@ -136,9 +136,9 @@ class ReplicaRunner(Replicating):
         if cut_off is not None:
             raise cut_off
 
-    def transfer(self) -> None:
+    def transfer(self, asked: TransferAsked) -> None:
         """Another replica is to lead, if this one does. Any thread."""
-        self.give(TransferAsked())
+        self.give(asked)
 
     def give(self, event: Event) -> None:
         """An answer of the database. Any thread."""

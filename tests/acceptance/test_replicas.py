@@ -5,7 +5,9 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
+from curlew_client.command.entry import main as command
 
 from tests.support.cluster.three_processes import NAMES, Sender, Shard, check, three_processes
 from tests.support.metadata.databases import PostgresDatabases
@@ -42,6 +44,26 @@ def test_a_rolling_restart_loses_and_refuses_nothing_for_long(shard: Shard) -> N
             shard.start(name)
             shard.in_sync()
         sender.goes_on()
+    check(shard, sender)
+    assert not sender.unknown
+
+
+def test_an_operator_chooses_who_leads(shard: Shard) -> None:
+    with Sender(shard.urls) as sender:
+        for _ in range(3):
+            sender.goes_on()
+            leader = shard.leader()
+            to = next(name for name in reversed(NAMES) if name != leader)
+            asked = next(name for name in NAMES if name not in {leader, to})
+            found = httpx.get(f"{shard.nodes[asked].url}/v1/cluster").json()["shards"][0]
+            (node_id,) = (
+                each["node_id"] for each in found["replicas"] if each["url"] == shard.nodes[to].url
+            )
+            words = ("hand-over", "orders", node_id, "--url", shard.nodes[asked].url)
+            assert command([*words, "--timeout", "30s"]) == 0
+            assert shard.leader() == to
+            sender.goes_on()
+            shard.in_sync()
     check(shard, sender)
     assert not sender.unknown
 

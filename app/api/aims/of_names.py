@@ -27,6 +27,12 @@ def _of_queue_in_query(exchange: RequestContext, names: Names, places: Places) -
     return HERE if queue_id is None else places.of_queue(places.topic(names[0]), queue_id)
 
 
+def _of_shard(exchange: RequestContext, names: Names, places: Places) -> Shard:
+    del exchange
+    known = places.metadata.snapshot.shards
+    return names[0] if names[0] in known and names[0] != places.metadata.shard else HERE
+
+
 def _of_receipt(exchange: RequestContext, names: Names, places: Places) -> Shard:
     del exchange
     return _store(places, shard_of_receipt(names[0]))
@@ -123,6 +129,8 @@ A_QUEUE: Final = Aim(_of_queue)
 """`/v1/topics/{topic}/queues/{queue}/…`"""
 A_QUEUE_IN_QUERY: Final = Aim(_of_queue_in_query)
 """`/v1/topics/{topic}/…?queue_id=`, where it is said"""
+A_SHARD: Final = Aim(_of_shard)
+"""`/v1/shards/{shard}/…`"""
 A_RECEIPT: Final = Aim(_of_receipt)
 """`/v1/receipts/{handle}`"""
 RECEIPTS: Final = Aim(_asks_body, _of_handles)

@@ -27,7 +27,7 @@ from app.api.http.request_context import (
     batch_too_large,
 )
 from app.api.naming.request_namespace import check_known, stored
-from app.api.ports import Configuration, Following, Metadata
+from app.api.ports import Configuration, Following, Metadata, Replicas
 from app.api.relay.relay import Relay
 from app.api.telemetry.metrics import ConnectionCounts
 from app.api.telemetry.request_metrics import RequestMetrics
@@ -67,6 +67,8 @@ class Services:
     """Carries requests to other nodes."""
     following: Following | None = None
     """Of a node that follows."""
+    replicas: Replicas | None = None
+    """Of a node that leads a shard of several replicas."""
 
     @property
     def broker(self) -> Broker:

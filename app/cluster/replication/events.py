@@ -100,7 +100,14 @@ class RoomSeen:
 
 @dataclass(frozen=True, slots=True)
 class TransferAsked:
-    """R10: an operator, or a stop of the node: another replica is to lead."""
+    """R10: another replica is to lead. Without `to` the node stops: whoever has everything is named
+    as soon as there is one."""
+
+    to: str | None = None
+    """The node that an operator asks for. Refused while it is not in sync and connected, and given
+    up after `Timing.hand_over_ms`: this replica stands again then."""
+    by: str = ""
+    """Who asks, for the event that tells of it."""
 
 
 Event: TypeAlias = (

@@ -29,6 +29,9 @@ class FollowerView:
     mark_ms: int = 0
     """At this time it had all of the log as it was some time before; see `caught_up`."""
 
+    out_ms: int | None = None
+    """Since when it is not in sync, at the earliest since this leadership began; None: it is."""
+
     @property
     def is_fit(self) -> bool:
         """Whether it would lead at once and take messages (R8, R13): who is not is named last."""

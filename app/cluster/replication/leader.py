@@ -15,6 +15,7 @@ from app.cluster.replication.events import (
     SendBlocks,
     Serve,
     TakeNoMore,
+    TransferAsked,
 )
 from app.cluster.replication.followers import NOTHING, Followers, FollowerView
 from app.cluster.replication.in_sync_set import InSyncSet
@@ -76,7 +77,10 @@ class Leader:
         self._change: ChangeInSync | None = None
         self._change_asked_ms = 0
         self._write_back: WriteBack | None = None
-        self._is_leaving = False
+        self._leaving: TransferAsked | None = None
+        """How the shard is to be handed over; None: it is not."""
+        self._leaving_ms = 0
+        """When that began."""
         self._serving_ms = 0
         self._hand_over: HandOver | None = None
         state.promise_term(term)
@@ -404,15 +408,17 @@ class Leader:
         self._try_to_end_fence()
         for view in self._followers:
             view.caught_up(state.end.written, state.now_ms)
+            is_out = view.member is None or view.member not in self._in_sync.in_sync
+            view.out_ms = (view.out_ms or state.now_ms) if is_out else None
         members = self._in_sync.in_sync - {state.me}
         before_ms = state.now_ms - timing.replica_timeout_ms
         if self.phase is not Phase.FENCING:
             self._shrink(self._followers.slow(members, before_ms))
             self._grow()
         if state.full_since_ms is not None and self._has_one_with_room(state.full_since_ms):
-            self.leave()
-        if self._is_leaving:
-            self._hand_over_if_possible()
+            self.leave(TransferAsked())
+        if self._leaving is not None:
+            self._hand_over_if_possible(self._leaving)
 
     def _has_one_with_room(self, full_since_ms: int) -> bool:
         """R13: whether a member can lead that takes messages, as it has said since this one does
@@ -437,12 +443,26 @@ class Leader:
         if self._hand_over is not None:
             state.actions.append(ChangeRow(self._hand_over))
 
-    def leave(self) -> None:
-        """Hand the shard over to an in-sync member as soon as one that answers has everything."""
-        if not self._is_leaving:
-            self._is_leaving = True
+    def leave(self, asked: TransferAsked) -> None:
+        """Hand the shard over to an in-sync member as soon as one that answers has everything. To
+        a named one only where it is in sync and answers, and the database does: else nothing
+        changes."""
+        is_under_way = self._leaving is not None
+        if asked.to is not None:
+            named = [each for each in self._successors() if each.node == asked.to]
+            is_away = self._state.database_since_ms is None
+            if is_under_way or is_away or self.phase is not Phase.SERVING or not named:
+                return
+        self._leaving = asked  # a stop outweighs what an operator has asked for
+        if not is_under_way:
+            self._leaving_ms = self._state.now_ms
             self._state.actions.append(TakeNoMore())
-            self._hand_over_if_possible()
+            self._hand_over_if_possible(asked)
+
+    def _successors(self) -> list[Member]:
+        """The other members of the set that answer."""
+        connected = {view.member for view in self._followers.connected()}
+        return sorted((self._in_sync.in_sync - {self._state.me}) & connected)
 
     def resign(self, reason: str) -> None:
         """R8: what leading needs is not there. Name another member, if there is one, and end at
@@ -461,19 +481,23 @@ class Leader:
         """Those that would leave the shard to others if they were named now (R8, R13)."""
         return {view.member for view in self._followers if not view.is_fit}
 
-    def _hand_over_if_possible(self) -> None:
+    def _hand_over_if_possible(self, asked: TransferAsked) -> None:
         state, end = self._state, self._confirmation.end
-        is_changing = self._hand_over is not None or not self._in_sync.is_settled
-        if is_changing or self._confirmation.high_watermark < end:
+        if self._hand_over is not None:
             return
-        connected = {view.member for view in self._followers.connected()}
+        is_late = state.now_ms - self._leaving_ms >= state.timing.hand_over_ms
+        if asked.to is not None and is_late:
+            self.over = f"{asked.to} did not take over in time"
+            return
+        if not self._in_sync.is_settled or self._confirmation.high_watermark < end:
+            return
         have_all = [
             member
-            for member in sorted((self._in_sync.in_sync - {state.me}) & connected)
-            if self._followers.ends_of(member).written >= end
+            for member in self._successors()
+            if self._followers.ends_of(member).written >= end and asked.to in {None, member.node}
         ]
         if have_all:
             fit = [each for each in have_all if each not in self._unfit()]
             best = max(fit or have_all, key=self._followers.ends_of)
-            self._hand_over = HandOver(self.term, best.node)
+            self._hand_over = HandOver(self.term, best.node, asked.by)
             state.actions.append(ChangeRow(self._hand_over))

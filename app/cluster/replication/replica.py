@@ -127,7 +127,7 @@ class Replica:
             self.state.could_not_lead_ms = self.state.now_ms
             role.resign(event.reason if isinstance(event, CannotLead) else "a sync failed")
         elif isinstance(event, TransferAsked):
-            role.leave()
+            role.leave(event)
         elif not isinstance(event, RoomSeen):
             assert_never(event)
 

@@ -37,6 +37,9 @@ class Timing:
     pause_ms: int = 400
     """A gap between two ticks that is longer than this was a pause of this node itself."""
     tick_ms: int = 50
+    hand_over_ms: int = 2_000
+    """A hand-over that an operator asks for is given up after so long; the term ends all the same.
+    """
     rest_ms: int = 15_000
     """Who could not lead leaves the shard to the other members for so long."""
 

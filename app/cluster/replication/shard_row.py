@@ -169,6 +169,8 @@ class HandOver:
 
     term: Term
     to: str
+    by: str = ""
+    """The operator who asked for it; empty: nobody did."""
 
     def apply(self, row: ShardRow, now_ms: int) -> ShardRow | None:
         """Granted to the leader."""

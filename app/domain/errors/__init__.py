@@ -11,13 +11,13 @@
     ├── NotFound                  TopicNotFound · QueueNotFound · GroupNotFound · MessageNotFound
     │   ├── ScheduleNotFound · ProducerNotFound · TransactionNotFound · RequestNotFound
     │   ├── OperationNotFound · NamespaceNotFound · MemberNotFound · SnapshotNotFound
-    │   └── SubscriptionNotFound
+    │   └── SubscriptionNotFound · ShardNotFound
     ├── StateConflict             the state of the resource forbids it
     │   ├── OffsetExpired · OffsetOutOfRange · ReceiptHandleExpired · TopicTypeConflict
     │   ├── AlreadyDelivered · PreconditionFailed · StaleGeneration · QueueNotOwned
     │   ├── BroadcastGroup · ConsumptionConflict · TransactionConflict · RequestExpired
     │   ├── NamespaceNotEmpty · SettingFixed · SequenceOutOfOrder · AlreadyStored
-    │   └── ProducerFenced · ProducerSealed
+    │   └── ProducerFenced · ProducerSealed · HandOverRefused
     ├── NotPermitted              and others of who may do what: `domain.access.refusals`
     ├── NotLeader                 another node leads the shard
     ├── OtherShard                one step is of several shards
@@ -122,10 +122,12 @@ from app.domain.errors.retries import (
     TryAgain,
 )
 from app.domain.errors.shards import (
+    HandOverRefused,
     NotEnoughReplicas,
     NotLeader,
     OtherShard,
     RelayInterrupted,
+    ShardNotFound,
     ShardUnavailable,
 )
 
@@ -142,6 +144,7 @@ __all__ = [
     "Field",
     "FlushDiskTimeout",
     "GroupNotFound",
+    "HandOverRefused",
     "IdempotencyKeyReused",
     "IllegalDeliveryTime",
     "IllegalFilter",
@@ -195,6 +198,7 @@ __all__ = [
     "ScheduleNotFound",
     "SequenceOutOfOrder",
     "SettingFixed",
+    "ShardNotFound",
     "ShardUnavailable",
     "ShuttingDown",
     "SnapshotNotFound",

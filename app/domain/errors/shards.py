@@ -1,6 +1,8 @@
 """What is in a shard that another node leads, or that nobody does."""
 
+from app.domain.errors.conflicts import StateConflict
 from app.domain.errors.error import CurlewError
+from app.domain.errors.missing import NotFound
 from app.domain.errors.retries import TryAgain
 
 
@@ -43,6 +45,20 @@ class ShardUnavailable(TryAgain):
 
     code = "SHARD_UNAVAILABLE"
     title = "The shard does not answer"
+
+
+class ShardNotFound(NotFound):
+    """The cluster has no shard of this name."""
+
+    code = "SHARD_NOT_FOUND"
+    title = "Shard not found"
+
+
+class HandOverRefused(StateConflict):
+    """The node that is asked for cannot lead the shard now; nothing was changed."""
+
+    code = "HAND_OVER_REFUSED"
+    title = "The node cannot lead the shard now"
 
 
 class NotEnoughReplicas(TryAgain):

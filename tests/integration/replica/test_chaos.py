@@ -13,6 +13,7 @@ from typing import Final
 
 import pytest
 
+from app.cluster.replication.events import TransferAsked
 from app.domain.errors import CurlewError
 from app.domain.message import Message
 from app.domain.positions import FlushMode
@@ -116,13 +117,13 @@ class Day:
     async def hand_over(self, name: str) -> None:
         del name
         leader = await self._shard.served()
-        leader.runner.transfer()
+        leader.runner.transfer(TransferAsked())
         await self._shard.served(leader)
 
     async def fail_to_begin(self, name: str) -> None:
         self._shard.nodes[name].failures = 1
         leader = await self._shard.served()
-        leader.runner.transfer()
+        leader.runner.transfer(TransferAsked())
         await until(lambda: leader.store is None)
         await self._shard.served()  # by any one: that may be the former leader again
         self._shard.nodes[name].failures = 0

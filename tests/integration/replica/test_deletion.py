@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from app.cluster.replication.events import TransferAsked
 from app.replica import owner
 from app.store import RetentionPolicy, paths
 from tests.integration.replica.shard_of_runners import Node, append, shard_of, until
@@ -44,7 +45,7 @@ async def test_followers_delete_what_the_leader_has_deleted(tmp_path: Path) -> N
         left = bodies(first.store)
         assert left == sent[-len(left) :]
         await until(lambda: all(first_segment(each) == start for each in shard.nodes.values()))
-        first.runner.transfer()
+        first.runner.transfer(TransferAsked())
         second = await shard.served(first)
         assert second.store is not None
         assert bodies(second.store) == left

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.cluster.replication.events import TransferAsked
 from app.replica.leadership import Leadership
 from app.replica.owner import StoreOwner
 from app.replica.replica_status import Role
@@ -75,7 +76,7 @@ async def test_a_broker_whose_end_is_cut_off_does_not_keep_the_store_open(tmp_pa
         await append(first, [b"one"])
         await until(shard.are_equal)
         first.is_cut_off = True
-        first.runner.transfer()
+        first.runner.transfer(TransferAsked())
         second = await shard.served(first)
         await until(is_following(first))
         await append(second, [b"two"])
@@ -98,7 +99,7 @@ async def test_the_event_loop_does_not_wait_for_the_writer(
         first = await shard.served()
         await append(first, [b"one"])
         await until(shard.are_equal)
-        first.runner.transfer()
+        first.runner.transfer(TransferAsked())
         await shard.served(first)
         await until(is_following(first))
     assert waited_in

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from app.cluster.replication.events import TransferAsked
 from app.cluster.replication.messages import EndsAnswer
 from app.cluster.replication.messages import Message as Replicated
 from app.cluster.replication.terms import Promise, Term
@@ -158,7 +159,7 @@ async def test_a_leaders_unconfirmed_tail_is_cut_with_all_that_was_made_of_it(
         await shard.start("a")
         await until(shard.are_equal)
         assert (tmp_path / "a" / paths.cut_tail(end)).stat().st_size > 30 * 100
-        second.runner.transfer()
+        second.runner.transfer(TransferAsked())
         await until(lambda: shard.leader is not None and shard.leader is not second)
         await until(shard.are_equal)
         third = shard.leader
@@ -188,7 +189,7 @@ async def test_handing_over_in_order_loses_nothing(tmp_path: Path) -> None:
             await until(shard.are_equal)
             store = node.store
             assert store is not None
-            node.runner.transfer()
+            node.runner.transfer(TransferAsked())
             after = await shard.served(node)
             with pytest.raises(NotLeader):
                 store.append("orders", 0, [Message(b"late")], FlushMode.SYNC, lambda _error: None)
@@ -333,7 +334,7 @@ async def test_a_shortage_behind_a_term_costs_no_incarnation(
             return OsFiles.open(first.files, path, create=create)
 
         monkeypatch.setattr(first.files, "open", lack)
-        first.runner.transfer()
+        first.runner.transfer(TransferAsked())
         await append(await shard.served(first), [b"two"])
         await until(shard.are_equal)
         assert lacked == 2

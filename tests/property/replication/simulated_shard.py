@@ -193,9 +193,9 @@ class SimulatedShard:
         self.database.lost_answers = self.random.choice([0.0, 0.3, 0.8])
 
     def transfer(self, node: Node, other: str) -> None:
-        """An operator, or a stop in order."""
-        del other
-        node.give(TransferAsked())
+        """An operator, who names another node each second time, or a stop in order."""
+        is_named = self.schedule.now_ms % 2 == 0 and other != node.name
+        node.give(TransferAsked(other, "an operator") if is_named else TransferAsked())
 
     def slow_disks(self, node: Node, other: str) -> None:
         """Slow syncs, and processes that die between two actions."""

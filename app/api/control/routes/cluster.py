@@ -4,35 +4,51 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
+from http import HTTPStatus
 from typing import Annotated, Final, NamedTuple, Self
 
-from fastapi import Query, Request, Response
+from fastapi import Depends, Query, Request, Response
+from msgspec import Struct
+from msgspec.json import Decoder
+from msgspec.structs import astuple
 from pydantic import Field
 from pydantic.main import IncEx
 
+from app.api.aims.of_names import A_SHARD
 from app.api.control.dependencies import (
     Services,
     TopicNames,
     WithAccess,
     WithPageSize,
     WithServices,
+    json_body,
     named_topics,
 )
 from app.api.control.operation_router import OperationRouter
-from app.api.control.schemas.schemas import AnswerModel, NodeDocument
+from app.api.control.schemas.schemas import AnswerModel, DryRunBody, NodeDocument
+from app.api.formats.decoding import DECODE_FAULTS
+from app.api.http.conditions import WithDryRun, is_dry_run
 from app.api.http.entity_tags import is_known
 from app.api.http.json_line import JsonLine
+from app.api.http.request_context import RequestContext
 from app.api.operations.answers import ETAG_HEADER
-from app.api.operations.operation import Action, Answer
+from app.api.operations.operation import Action, Answer, Body
 from app.api.ports import Shard, Snapshot
+from app.api.relay.calls import CallRequest
+from app.api.relay.envelope import is_at_its_end
+from app.api.relay.relay import Relay
 from app.broker.read.topic_ends import check_count
 from app.broker.topic_lookup import find_topic
 from app.cluster import ClusterEvent
-from app.domain.errors import IllegalPage
+from app.domain.errors import CurlewError, HandOverRefused, IllegalPage, NotLeader, ShardNotFound
 
 router = OperationRouter("cluster")
 
 _SEQ_DIGITS_MAX: Final = 18
+LEADER_SECONDS: Final = 1.0
+"""How long the leader of another shard is waited for."""
+NODE_CHARS_MAX: Final = 64
+"""Of the id of a node that a request names."""
 VALID_MS: Final = 30_000
 """How long a client may keep a route without asking whether it is still this one."""
 
@@ -80,6 +96,17 @@ class ReplicaDocument(AnswerModel):
     node_id: str
     url: str | None = Field(description="Where clients reach the node; null: nowhere")
     in_sync: bool = Field(description="Whether it has all that is confirmed, and may lead next")
+    connected: bool | None = Field(
+        description="Whether the leader hears it. This and what follows the leader says: null for"
+        " the leader itself, and where it does not answer the node that was asked"
+    )
+    lag_bytes: int | None = Field(description="Of the leader's log, that it does not have yet")
+    lag_ms: int | None = Field(description="Since when it lacks something of the log; 0: nothing")
+    out_of_sync_ms: int | None = Field(
+        description="For how long it is not in sync, at most since the shard is led in this epoch;"
+        " null: it is in sync"
+    )
+    why: str | None = Field(description="Why it is not in sync")
 
 
 class ShardDocument(AnswerModel):
@@ -116,7 +143,10 @@ class ClusterEventDocument(AnswerModel):
     kind: str = Field(
         description="`node_registered`; `shard_made`, `shard_claimed` (a start has it), `shard_led`"
         " (and leads it in this epoch), `shard_left` (that start ended in order), `shard_released`;"
-        " `node_fenced` (it heard that another leads its shard, and takes no writes)"
+        " `node_fenced` (it heard that another leads its shard, and takes no writes). Of replicas:"
+        " `replica_joined`, `replica_moved`, `replica_removed`, `shard_elected`,"
+        " `shard_elected_after_loss`, `in_sync_changed`, `shard_handed_over` (to this node),"
+        " `metadata_regressed`, `shard_written_back`"
     )
     shard: str | None = Field(description="Which shard; null: none")
     node_id: str | None = Field(description="Which node; null: none")
@@ -187,9 +217,10 @@ async def get_routes(
     needs={"cluster": Action.GET},
     by_each_node=True,
 )
-async def get_cluster(services: WithServices) -> ClusterDocument:
+async def get_cluster(services: WithServices, access: WithAccess) -> ClusterDocument:
     """A lone node is a cluster of one shard."""
     metadata = services.metadata
+    said = await _said_by_leaders(services, access)
     snapshot = metadata.snapshot
     counts = dict.fromkeys(snapshot.shards, 0)
     for view in snapshot.topics.values():
@@ -212,6 +243,7 @@ async def get_cluster(services: WithServices) -> ClusterDocument:
                     node_id=member.node_id,
                     url=member.advertise_url,
                     in_sync=member.node_id in each.in_sync,
+                    **said.get((each.name, member.node_id), _UNSAID)._asdict(),
                 )
                 for member in each.members
             ],
@@ -244,6 +276,84 @@ async def get_cluster_events(
     shown = [ClusterEventDocument.of(each) for each in found[:page_size]]
     more = str(shown[-1].seq) if len(found) > page_size else None
     return ClusterEventsDocument(events=shown, next_page_token=more)
+
+
+class HandOverBody(DryRunBody):
+    """Which node is to lead a shard."""
+
+    node: str | None = Field(
+        default=None,
+        max_length=NODE_CHARS_MAX,
+        description="Its id; left out: the replica in sync that has most",
+        examples=["4f1d0a2b"],
+    )
+
+
+class HandOverDocument(AnswerModel):
+    """A hand-over that has begun, or what it would be."""
+
+    shard: str
+    epoch: int = Field(description="In which the shard is led now; the next one is higher")
+    leader: str = Field(description="The id of the node that leads it now")
+    to: str = Field(description="The id of the node that is to lead it")
+    changed: bool = Field(description="Whether that is another node")
+    dry_run: bool = Field(description="Whether nothing was done")
+
+
+@router.serve(
+    "POST /v1/shards/{shard}/hand-over",
+    "Have another node lead a shard",
+    needs={"cluster": Action.ADMIN},
+    body=Body(
+        HandOverBody,
+        examples={"to a certain node": {"node": "4f1d0a2b"}, "to whoever has most": {}},
+    ),
+    answers={
+        200: Answer("The node leads it already; or with dry_run, what would be", HandOverDocument),
+        202: Answer("The hand-over has begun: `GET /v1/cluster` says who leads", HandOverDocument),
+    },
+    problems=(404, 409, 421, 503),
+    aim=A_SHARD,
+)
+async def hand_over_shard(
+    shard: str,
+    services: WithServices,
+    access: WithAccess,
+    body: Annotated[HandOverBody, Depends(json_body(HandOverBody))],
+    response: Response,
+    dry_run: WithDryRun = None,
+) -> HandOverDocument:
+    """Only a replica in sync can take over, so nothing that is confirmed is lost: the leader takes
+    no new work, waits until the other one has everything, and names it. Requests in between are
+    carried there, or refused with 503, `not_stored`, for a fraction of a second. Where the other
+    one does not come in two seconds, the leader begins a new term itself. A node that cannot take
+    over is 409 `HAND_OVER_REFUSED`, with the reason and how far it is behind. Asked again while it
+    is under way nothing is done twice."""
+    known = services.metadata.snapshot.shards.get(shard)
+    if known is None:
+        names = ", ".join(sorted(services.metadata.snapshot.shards)) or "none"
+        raise ShardNotFound(f"there is no shard {shard!r}", hint=f"there are: {names}")
+    if shard != services.metadata.shard:
+        raise NotLeader("the hand-over", shard, known.advertise_url or None, known.epoch)
+    if services.replicas is None:
+        raise HandOverRefused(
+            f"the shard {shard!r} is a lone node's: no other node has a replica of it",
+            hint="a shard that is made with --replicas can be handed over",
+            fields={"shard": shard, "node": body.node, "reason": "one_replica"},
+        )
+    to, is_dry = services.replicas.successor(body.node), is_dry_run(dry_run, body.asks_for_dry_run)
+    changed = to != known.leader
+    if changed and not is_dry:
+        services.replicas.hand_over_to(to, access.caller.name or "somebody without a key")
+        response.status_code = 202
+    return HandOverDocument(
+        shard=shard,
+        epoch=known.epoch,
+        leader=known.leader,
+        to=to,
+        changed=changed,
+        dry_run=is_dry,
+    )
 
 
 class _Places(NamedTuple):
@@ -311,6 +421,78 @@ def _seq_in(token: str) -> int:
     if not (token.isascii() and token.isdigit() and len(token) <= _SEQ_DIGITS_MAX):
         raise IllegalPage("the page token was not issued by this service")
     return int(token)
+
+
+class _Said(NamedTuple):
+    """What its leader says of a replica; as `ReplicaDocument` has it."""
+
+    connected: bool | None = None
+    lag_bytes: int | None = None
+    lag_ms: int | None = None
+    out_of_sync_ms: int | None = None
+    why: str | None = None
+
+
+_UNSAID: Final = _Said()
+
+
+class _Replica(Struct):
+    node_id: str
+    connected: bool | None
+    lag_bytes: int | None
+    lag_ms: int | None
+    out_of_sync_ms: int | None
+    why: str | None
+
+
+class _Shard(Struct):
+    name: str
+    replicas: list[_Replica]
+
+
+class _Cluster(Struct):
+    shards: list[_Shard]
+
+
+_decode_cluster: Final = Decoder(_Cluster).decode
+
+_AllSaid = dict[tuple[str, str], _Said]
+
+
+async def _said_by_leaders(services: Services, access: RequestContext) -> _AllSaid:
+    """By shard and node. Leaders of other shards are asked all at once; one that does not answer
+    in `LEADER_SECONDS` says nothing."""
+    found: _AllSaid = {}
+    own, relay = services.metadata.shard, services.relay
+    if services.replicas is not None:
+        for each in services.replicas.followers():
+            found[own, each.node] = _Said(
+                each.is_connected, each.lag_bytes, each.lag_ms, each.out_ms, each.why_not
+            )
+    if relay is None or is_at_its_end(access.scope):
+        return found
+    asked = [
+        name
+        for name, shard in services.metadata.snapshot.shards.items()
+        if shard.members and shard.leader and (name != own or services.replicas is None)
+    ]
+    for name, answer in zip(
+        asked, await asyncio.gather(*(_asked(relay, access, name) for name in asked)), strict=True
+    ):
+        for said in [] if answer is None else answer.shards:
+            if said.name == name:
+                for node, *figures in map(astuple, said.replicas):
+                    found[name, node] = _Said(*figures)
+    return found
+
+
+async def _asked(relay: Relay, access: RequestContext, shard: str) -> _Cluster | None:
+    request = CallRequest("GET", b"/v1/cluster", [])
+    try:
+        answer = await relay.call(access, shard, request, seconds=LEADER_SECONDS)
+        return _decode_cluster(answer.body) if answer.status == HTTPStatus.OK else None
+    except (CurlewError, *DECODE_FAULTS):
+        return None
 
 
 def _answers(services: Services, shard: str) -> bool:

@@ -185,8 +185,10 @@ class ShardRows:
 
 def _event_of(change: RowChange, name: str, after: ShardRow) -> Event:
     node = after.handed_to or ("" if after.leader is None else after.leader.node)
-    in_sync = ", ".join(member.node for member in sorted(after.in_sync))
-    return Event(_KINDS[type(change)], name, node, after.term.epoch, f"in sync: {in_sync}")
+    detail = "in sync: " + ", ".join(member.node for member in sorted(after.in_sync))
+    if isinstance(change, HandOver) and change.by:
+        detail += f"; asked for by {change.by}"
+    return Event(_KINDS[type(change)], name, node, after.term.epoch, detail)
 
 
 def row_of(found: Row[Any]) -> ShardRow:

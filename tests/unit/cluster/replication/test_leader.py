@@ -5,7 +5,15 @@ from typing import Final
 import pytest
 
 from app.cluster.replication.confirmation import LogEnd
-from app.cluster.replication.events import Action, Appended, AppendTermStart, ChangeRow, Send
+from app.cluster.replication.events import (
+    Action,
+    Appended,
+    AppendTermStart,
+    ChangeRow,
+    Send,
+    TakeNoMore,
+    TransferAsked,
+)
 from app.cluster.replication.leader import Leader, Phase
 from app.cluster.replication.messages import Ends, Hello, PromiseAnswer, Welcome
 from app.cluster.replication.replica_state import ReplicaState, Timing
@@ -224,7 +232,7 @@ def test_who_would_rest_is_named_when_there_is_nobody_else(
     if resigns:
         leader.resign("the disk has no room")
     else:
-        leader.leave()
+        leader.leave(TransferAsked())
     assert changes(leader) == [HandOver(TERM, named)]
 
 
@@ -278,10 +286,82 @@ def test_who_leaves_lets_go_of_one_that_has_died() -> None:
     leader._state.end = LogEnd(WRITTEN + 20, WRITTEN + 20)
     leader.log_ends()
     leader.ends("B", Ends(1, TERM, WRITTEN + 20, WRITTEN + 20, 9))
-    leader.leave()
+    leader.leave(TransferAsked())
     leader.disconnected("C")
     leader._state.now_ms += TIMING.replica_timeout_ms + 1
     leader.tick(0)
     assert [each.in_sync for each in changes(leader) if isinstance(each, ChangeInSync)] == [
         frozenset({A, B})
     ]
+
+
+def asked_for(leader: Leader, to: str) -> list[Action]:
+    leader._state.database_since_ms = 0
+    leader.leave(TransferAsked(to, "ada"))
+    return taken(leader)
+
+
+def test_the_named_member_gets_the_shard_and_the_row_says_who_asked() -> None:
+    leader = serving_with(frozenset({C}))  # the operator has a reason
+    assert asked_for(leader, "C") == [TakeNoMore(), ChangeRow(HandOver(TERM, "C", "ada"))]
+    assert asked_for(leader, "B") == []  # one at a time
+
+
+def test_a_member_that_cannot_follow_costs_the_leader_nothing() -> None:
+    leader = serving_with(frozenset())
+    leader._state.database_since_ms = 0
+    leader.disconnected("C")
+    assert asked_for(leader, "C") == []
+    assert asked_for(leader, "D") == []
+    leader._state.database_since_ms = None  # who would name it?
+    leader.leave(TransferAsked("B"))
+    assert taken(leader) == []
+    assert TakeNoMore() in asked_for(leader, "B")
+
+
+def test_a_leader_that_takes_over_yet_is_not_asked_to_leave() -> None:
+    leader = taking_over()
+    taken(leader)
+    assert asked_for(leader, "B") == []
+
+
+def test_a_named_member_that_does_not_come_ends_the_term_in_time() -> None:
+    leader = serving_with(frozenset())
+    end = WRITTEN + 20
+    leader.appended(Appended(end, wants_sync=True))
+    leader._state.end = LogEnd(end, end)
+    assert asked_for(leader, "C") == [TakeNoMore()]
+    leader.ends("B", Ends(1, TERM, end, end, 9, would_rest=False))
+    leader._state.now_ms += TIMING.hand_over_ms - 1
+    leader.tick(0)
+    early = leader.over
+    leader._state.now_ms += 1
+    leader.tick(0)
+    assert (early, leader.over) == (None, "C did not take over in time")
+    assert not [each for each in changes(leader) if isinstance(each, HandOver)]
+
+
+def test_a_stop_takes_whoever_has_everything_behind_a_named_member() -> None:
+    leader = serving_with(frozenset())
+    end = WRITTEN + 20
+    leader.appended(Appended(end, wants_sync=True))
+    leader._state.end = LogEnd(end, end)
+    assert asked_for(leader, "C") == [TakeNoMore()]
+    for member in (C, B):
+        leader.ends(member.node, Ends(1, TERM, end, end, 9, would_rest=False))
+    leader.disconnected("C")
+    leader.leave(TransferAsked())
+    leader._state.now_ms += TIMING.hand_over_ms
+    leader.tick(0)
+    assert leader.over is None
+    assert [each for each in changes(leader) if isinstance(each, HandOver)] == [HandOver(TERM, "B")]
+
+
+def test_since_when_a_replica_is_out_is_noted_once() -> None:
+    leader = elected(in_sync=frozenset({A, B}))
+    seen = []
+    for now_ms in (700, 900):
+        leader._state.now_ms = now_ms
+        leader.tick(0)
+        seen.append({view.node: view.out_ms for view in leader.followers})
+    assert [each["C"] for each in seen] == [700, 700]

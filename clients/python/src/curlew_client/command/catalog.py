@@ -38,6 +38,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str, str]]] = {
             "cluster",
             "nodes and shards; status is 1 when one is away",
         ),
+        "hand-over": (f"{RESOURCES}.nodes", "hand_over", "have another node lead a shard"),
         "config": (f"{RESOURCES}.nodes", "config", "the settings of a node, and changing them"),
         "namespace": (f"{RESOURCES}.namespaces", "app", "namespaces: list, make, delete"),
         "principal": (f"{ACCESS}.principals", "app", "who may do what, and their API keys"),

@@ -147,6 +147,11 @@ class Replica(TypedDict):
     node_id: str
     url: str | None
     in_sync: bool
+    connected: bool | None
+    lag_bytes: int | None
+    lag_ms: int | None
+    out_of_sync_ms: int | None
+    why: str | None
 
 
 class Shard(TypedDict):
@@ -171,6 +176,17 @@ class Cluster(TypedDict):
     metadata_version: int
     nodes: list[Node]
     shards: list[Shard]
+
+
+class HandOver(TypedDict):
+    """A hand-over that has begun, or what it would be."""
+
+    shard: str
+    epoch: int
+    leader: str
+    to: str
+    changed: bool
+    dry_run: bool
 
 
 class ClusterEvent(TypedDict):

@@ -8,6 +8,7 @@ from curlew_client.documents.service import (
     Config,
     ConfigChange,
     ErrorCodeList,
+    HandOver,
     Namespace,
     NamespaceAnswer,
     NodeList,
@@ -49,6 +50,19 @@ class AsyncService(AsyncAsking):
     async def get_cluster_events(self) -> list[ClusterEvent]:
         """What happened to the nodes and shards, the newest first."""
         return await self._all(ClusterEvent, "/v1/cluster/events", "events")
+
+    async def hand_over_shard(
+        self, shard: str, *, node: str | None = None, dry_run: bool = False
+    ) -> HandOver:
+        """Have another node lead a shard: `node`, or the replica in sync that has most. It has
+        begun when this returns; `get_cluster` says who leads."""
+        return await self._ask(
+            HandOver,
+            "POST",
+            f"/v1/shards/{part(shard)}/hand-over",
+            json={} if node is None else {"node": node},
+            params={"dry_run": dry_run},
+        )
 
     async def get_stats(
         self, *, range: str | None = None, step: str | None = None

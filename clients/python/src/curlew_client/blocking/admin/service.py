@@ -9,6 +9,7 @@ from curlew_client.documents.service import (
     Config,
     ConfigChange,
     ErrorCodeList,
+    HandOver,
     Namespace,
     NamespaceAnswer,
     NodeList,
@@ -50,6 +51,19 @@ class Service(Asking):
     def get_cluster_events(self) -> list[ClusterEvent]:
         """What happened to the nodes and shards, the newest first."""
         return self._all(ClusterEvent, "/v1/cluster/events", "events")
+
+    def hand_over_shard(
+        self, shard: str, *, node: str | None = None, dry_run: bool = False
+    ) -> HandOver:
+        """Have another node lead a shard: `node`, or the replica in sync that has most. It has
+        begun when this returns; `get_cluster` says who leads."""
+        return self._ask(
+            HandOver,
+            "POST",
+            f"/v1/shards/{part(shard)}/hand-over",
+            json={} if node is None else {"node": node},
+            params={"dry_run": dry_run},
+        )
 
     def get_stats(self, *, range: str | None = None, step: str | None = None) -> NodeStatistics:
         """What went through the node that is asked, in all its topics."""

@@ -1,20 +1,25 @@
 """`curlew node …`, `curlew cluster`, `curlew clients …` and `curlew config …`: what runs."""
 
 from itertools import islice
+from time import monotonic, sleep
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from curlew_client.command.asking import DryRun, Yes, change, confirm
 from curlew_client.command.entry import Exit
-from curlew_client.command.output import print_fields, print_json, print_line, print_table
+from curlew_client.command.output import print_fields, print_json, print_line, print_table, say
 from curlew_client.command.running import new_app
 from curlew_client.command.service import Document, Service, Where, part
 from curlew_client.command.words import NotSo, pairs_of, time_text, value_of
 from curlew_client.errors import ServiceError
 
+LOOK_S = 0.1
+"""Between two looks at who leads."""
+
 app = new_app("node", "The node that answers: whether it is ready, and its limits.")
 cluster = new_app("cluster", "The nodes that share the metadata, and their shards.")
+hand_over = new_app("hand-over", "Have another node lead a shard of several replicas.")
 clients = new_app("clients", "One client by its id: what it consumes and produces.")
 config = new_app("config", "The settings of the node, and those that change while it runs.")
 
@@ -117,6 +122,47 @@ def events(
         ],
         empty="nothing has happened",
     )
+
+
+@hand_over.default
+def hand_over_(
+    shard: str,
+    node: Annotated[
+        str | None, Parameter(help="Its id; left out: the replica in sync that has most.")
+    ] = None,
+    /,
+    *,
+    dry_run: DryRun = False,
+    where: Where = Where(),
+) -> int:
+    """Have another node lead a shard, and wait until it does: exit status 1 when it does not in
+    `--timeout`. Nothing that is confirmed is lost; sends are refused for a fraction of a second."""
+    service = Service(where)
+    path = f"/v1/shards/{part(shard)}/hand-over"
+    body = {} if node is None else {"node": node}
+    asked = service.request("POST", path, json=body, params={"dry_run": True} if dry_run else None)
+    if dry_run or not asked["changed"]:
+        print_json(asked) if where.json else print_fields(asked)
+        return Exit.DONE
+    end_s = monotonic() + service.timeout_s
+    leads = _leads(service, asked)
+    while not leads and monotonic() < end_s:
+        sleep(LOOK_S)
+        leads = _leads(service, asked)
+    if where.json:
+        print_json(asked)
+    elif leads:
+        say(f"{asked['to']} leads the shard {shard}")
+    if not leads:
+        say(f"{asked['to']} does not lead the shard {shard} yet: look at `curlew cluster events`")
+    return Exit.DONE if leads else Exit.REFUSED
+
+
+def _leads(service: Service, asked: Document) -> bool:
+    """Whether the node that is to lead a shard does, as the node that answers knows it."""
+    shards = service.get("/v1/cluster")["shards"]
+    found = next((each for each in shards if each["name"] == asked["shard"]), None)
+    return found is not None and found["leader"] == asked["to"] and found["epoch"] > asked["epoch"]
 
 
 @clients.command(name="show")

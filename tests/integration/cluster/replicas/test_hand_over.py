@@ -1,0 +1,111 @@
+"""An operator has another node lead a shard of three nodes, at any of them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cluster.three_nodes import ServedNode
+from tests.support.cluster.three_replicas import SHARD, Replicas, shard_of, three_replicas, until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+WAY = f"/v1/shards/{SHARD}/hand-over"
+
+
+def others(replicas: Replicas, leader: ServedNode) -> list[ServedNode]:
+    return [each for each in replicas.nodes.values() if each is not leader]
+
+
+async def handed_over(replicas: Replicas, to: ServedNode) -> None:
+    await until(lambda: [each.name for each in replicas.leaders()] == [to.name])
+    await replicas.in_sync(3)
+    for each in replicas.nodes.values():
+        await each.node.metadata.refresh()
+
+
+async def events(served: ServedNode, kind: str) -> list[dict[str, Any]]:
+    found = (await served.client.get("/v1/cluster/events")).json()["events"]
+    return [each for each in found if each["kind"] == kind]
+
+
+async def test_the_node_that_is_asked_for_leads(tmp_path: Path, url: str) -> None:
+    async with three_replicas(tmp_path, url) as replicas:
+        leader = await replicas.led()
+        await leader.client.put("/v1/topics/orders", json={"queues": 1})
+        await leader.client.post("/v1/topics/orders/messages", content=b"one")
+        asked, to = others(replicas, leader)
+        body = {"node": to.node.node_id}
+        tried = await asked.client.post(f"{WAY}?dry_run=true", json=body)
+        assert (tried.status_code, tried.json()["changed"]) == (200, True)
+        assert (await replicas.led()) is leader
+        answer = await asked.client.post(WAY, json=body)  # a follower carries it to the leader
+        assert answer.status_code == 202, answer.text
+        said = answer.json()
+        assert (said["leader"], said["to"]) == (leader.node.node_id, to.node.node_id)
+        await handed_over(replicas, to)
+        again = await asked.client.post(WAY, json=body)
+        assert (again.status_code, again.json()["changed"]) == (200, False)
+        for each in replicas.nodes.values():
+            path = "/v1/topics/orders/queues/0/messages?offset=0"
+            messages = (await each.client.get(path)).json()["messages"]
+            assert [message["text"] for message in messages] == ["one"]
+        (event,) = await events(asked, "shard_handed_over")
+        assert event["node_id"] == to.node.node_id
+        assert event["detail"].endswith("; asked for by somebody without a key")
+        entries = (await asked.client.get("/v1/audit?action=UPDATE")).json()["entries"]
+        noted = [each for each in entries if each["resource"] == f"shard:{SHARD}"]
+        assert len(noted) == 4, entries  # before and behind each of the two, and no dry run
+
+
+async def test_without_a_name_it_is_one_in_sync(tmp_path: Path, url: str) -> None:
+    async with three_replicas(tmp_path, url) as replicas:
+        leader = await replicas.led()
+        answer = await leader.client.post(WAY)
+        assert answer.status_code == 202, answer.text
+        (to,) = (
+            each for each in others(replicas, leader) if each.node.node_id == answer.json()["to"]
+        )
+        await handed_over(replicas, to)
+
+
+async def test_what_cannot_be_is_refused_and_changes_nothing(tmp_path: Path, url: str) -> None:
+    async with three_replicas(tmp_path, url) as replicas:
+        leader = await replicas.led()
+        gone, asked = others(replicas, leader)
+        epoch = leader.node.broker.epochs.current
+        unknown = await asked.client.post("/v1/shards/nowhere/hand-over")
+        assert (unknown.status_code, unknown.json()["code"]) == (404, "SHARD_NOT_FOUND")
+        strange = await asked.client.post(WAY, json={"node": "nobody"})
+        assert (strange.status_code, strange.json()["reason"]) == (409, "not_a_member")
+        await replicas.kill(gone.name)
+        await replicas.in_sync(2)
+        away = await asked.client.post(WAY, json={"node": gone.node.node_id})
+        assert (away.status_code, away.json()["reason"]) == (409, "not_connected")
+        await leader.node.metadata.refresh()
+        (shard,) = (await leader.client.get("/v1/cluster")).json()["shards"]
+        (shown,) = (each for each in shard["replicas"] if each["node_id"] == gone.node.node_id)
+        assert (shown["in_sync"], shown["connected"]) == (False, False)
+        assert shown["out_of_sync_ms"] >= 0
+        assert shown["why"] == "it is not connected"
+        assert leader.node.broker.epochs.current == epoch
+        assert await replicas.led() is leader
+
+
+async def test_one_that_is_gone_in_the_moment_costs_a_term(tmp_path: Path, url: str) -> None:
+    """The leader gives up, and leads again."""
+    async with three_replicas(tmp_path, url) as replicas:
+        leader = await replicas.led()
+        await leader.client.put("/v1/topics/orders", json={"queues": 1})
+        epoch = leader.node.broker.epochs.current
+        to = others(replicas, leader)[0]
+        replica = shard_of(to)._replica
+        assert replica is not None
+        await replicas.kill(to.name)
+        shard_of(leader).hand_over_to(to.node.node_id, "ada")  # as its status said
+        await until(lambda: bool(replicas.leaders()))
+        await replicas.in_sync(2)
+        second = await replicas.led()
+        answer = await second.client.post("/v1/topics/orders/messages", content=b"one")
+        assert answer.status_code == 201, answer.text
+        assert second.node.broker.epochs.current >= epoch

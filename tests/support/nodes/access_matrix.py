@@ -45,6 +45,7 @@ NAMES: Final[Mapping[str, str]] = {
     "correlation_id": "x",
     "transaction_id": "x",
     "operation_id": "x",
+    "shard": "x",
 }
 """What stands in a path for each of its parameters."""
 

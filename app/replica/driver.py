@@ -114,6 +114,8 @@ class ReplicaDriver:
         """From the election until `step_down` was called, whatever came of the actions between."""
         self._paused_until_ms = 0
         self._could_not_lead_ms = parts.could_not_lead_ms
+        self._full_since_ms: int | None = None
+        """As the machine before the pause knew it."""
         self._last_number = parts.first_number
         self._replica: Replica | None = self._new_replica()
         self._outgoing = Outgoing(parts.peers, parts.reader, self._history)
@@ -337,6 +339,8 @@ class ReplicaDriver:
     def _leave_all(self, reason: str) -> None:
         self._resign(reason)
         self._could_not_lead_ms, self._last_number = self.could_not_lead_ms, self.last_number
+        if self._replica is not None:
+            self._full_since_ms = self._replica.state.full_since_ms
         self._replica = None
         self._events.clear()
         self._outgoing.forget_all()
@@ -387,6 +391,7 @@ class ReplicaDriver:
             now_ms=parts.now_ms(),
             first_number=self._last_number,
             could_not_lead_ms=self._could_not_lead_ms,
+            full_since_ms=self._full_since_ms,
             is_broken=log.failed is not None,
         )
         return Replica(state)

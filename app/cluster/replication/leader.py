@@ -82,6 +82,8 @@ class Leader:
         self._leaving_ms = 0
         """When that began."""
         self._serving_ms = 0
+        self._passed_on_ms = state.now_ms
+        """When a member with room was named last; not before this term."""
         self._hand_over: HandOver | None = None
         state.promise_term(term)
         ask = AskPromise(term, state.me, row.settled_version)
@@ -415,26 +417,41 @@ class Leader:
         if self.phase is not Phase.FENCING:
             self._shrink(self._followers.slow(members, before_ms))
             self._grow()
-        if state.full_since_ms is not None and self._has_one_with_room(state.full_since_ms):
-            self.leave(TransferAsked())
         if self._leaving is not None:
             self._hand_over_if_possible(self._leaving)
+        elif state.full_since_ms is not None:
+            self._pass_on(state.full_since_ms)
 
-    def _has_one_with_room(self, full_since_ms: int) -> bool:
-        """R13: whether a member can lead that takes messages, as it has said since this one does
-        not. While the database does not answer nobody could be named, and messages could not even
-        be read. Who has just been elected stays for a lease, so that two whose disks are nearly
-        full do not pass the shard on and on."""
+    def _pass_on(self, full_since_ms: int) -> None:
+        """R13: name a member that takes messages. This one goes on until the row has it: where the
+        database does not answer, or the other one dies, reads are served as before. Named again as
+        long as it is so, since an answer may be lost."""
+        state, timing = self._state, self._state.timing
+        has_all = self._confirmation.high_watermark >= self._confirmation.end
+        if not has_all or state.now_ms - self._passed_on_ms < timing.row_ms:
+            return
+        fit = self._with_room(full_since_ms)
+        if fit and self._in_sync.is_settled:
+            self._passed_on_ms = state.now_ms
+            best = max(fit, key=self._followers.ends_of)
+            state.actions.append(ChangeRow(HandOver(self.term, best.node)))
+
+    def _with_room(self, full_since_ms: int) -> list[Member]:
+        """Members that can lead and take messages, as they have said since this one does not. None
+        while the database does not answer: nobody could be named. Who has just been elected stays
+        for a lease, so that two whose disks are nearly full do not pass the shard on and on."""
         state, timing = self._state, self._state.timing
         is_early = state.now_ms - full_since_ms < 2 * timing.sign_ms
         is_new = state.now_ms - self._serving_ms < timing.lease_ms
         is_unheard = self._lease_end_ms - state.now_ms < timing.lease_ms // 2
         if self.phase is not Phase.SERVING or is_early or is_new or is_unheard:
-            return False
-        return any(
-            view.is_fit and view.member in self._in_sync.in_sync
-            for view in self._followers.connected()
-        )
+            return []
+        unfit = self._unfit()
+        return [
+            each
+            for each in self._successors()
+            if each not in unfit and self._followers.ends_of(each).written >= self._confirmation.end
+        ]
 
     def _repeat_lost_changes(self) -> None:
         state = self._state

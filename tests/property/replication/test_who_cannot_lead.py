@@ -234,7 +234,7 @@ def test_no_fault_keeps_messages_out_that_another_one_takes() -> None:
 
 
 def test_a_leader_that_stays_without_room_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Leader, "_has_one_with_room", lambda *_: False)
+    monkeypatch.setattr(Leader, "_with_room", lambda *_: [])
     with pytest.raises(Violation, match="not confirmed"):
         run_full_histories()
 

@@ -3,7 +3,7 @@
 import errno
 from dataclasses import replace
 
-from app.cluster.replication.events import LogEnds, Tick
+from app.cluster.replication.events import LogEnds, RoomSeen, Tick
 from app.cluster.replication.messages import AskPromise
 from app.cluster.replication.terms import Term
 from tests.support.stores.simulated_files import Fault
@@ -90,6 +90,19 @@ def test_a_fault_of_a_leader_hands_over_at_once() -> None:
     shard.row = replace(shard.row, handed_to="b", lease_until_ms=shard.now_ms)
     shard.until(lambda: shard.nodes["b"].driver.failed is not None)
     assert shard.row.handed_to == "c"
+
+
+def test_a_full_disk_is_remembered_over_a_pause() -> None:
+    """Else it would say that it has room, and a full leader hand over to it."""
+    shard = serving()
+    follower = shard.nodes["c"].driver
+    follower.give(RoomSeen(has_room=False))
+    before = follower.replica
+    shard.until(lambda: before is not None and not before.state.has_room)
+    follower.lacks("a descriptor")
+    shard.until(lambda: follower.replica not in {None, before})
+    assert follower.replica is not None
+    assert not follower.replica.state.has_room
 
 
 def test_numbers_go_on_behind_a_pause() -> None:

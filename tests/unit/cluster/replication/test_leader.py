@@ -259,6 +259,35 @@ def test_a_leader_whose_disk_is_full_names_one_with_room(
     assert handed == ([] if named is None else [HandOver(TERM, named)])
 
 
+def test_a_full_leader_goes_on_until_the_row_has_the_next_one() -> None:
+    """The database may go away, or the next one die: to have taken no more could not be undone."""
+    leader = full(serving_with(frozenset()))
+    leader.tick(0)
+    asked = taken(leader)
+    assert ChangeRow(HandOver(TERM, "B")) in asked
+    assert TakeNoMore() not in asked
+    for after_ms, named in ((TIMING.row_ms - 1, []), (1, ["B"])):  # an answer may be lost
+        leader._state.now_ms += after_ms
+        leader._lease_end_ms = leader._state.now_ms + TIMING.lease_ms
+        leader.tick(0)
+        assert [each.to for each in changes(leader) if isinstance(each, HandOver)] == named
+    leader.disconnected("B")
+    leader._state.full_since_ms = None
+    leader._state.now_ms += TIMING.row_ms
+    leader.tick(0)
+    assert not [each for each in changes(leader) if isinstance(each, HandOver)]
+    assert leader.over is None
+
+
+def test_a_full_leader_names_nobody_that_lacks_something() -> None:
+    leader = full(serving_with(frozenset()))
+    end = WRITTEN + 20
+    leader.appended(Appended(end, wants_sync=True))
+    leader._state.end = LogEnd(end, end)
+    leader.tick(0)
+    assert not [each for each in changes(leader) if isinstance(each, HandOver)]
+
+
 def test_it_waits_for_what_the_others_say_of_their_disks() -> None:
     leader = full(serving_with(frozenset()), since_ms=TIMING.lease_ms)
     leader._state.full_since_ms = leader._state.now_ms

@@ -209,6 +209,26 @@ def test_a_full_leader_stays_while_the_database_is_away() -> None:
     pass_until(shard, lambda: serves(shard, "B") or serves(shard, "C"))
 
 
+@pytest.mark.parametrize("later_ms", range(0, 1_500, 100))
+def test_a_database_that_goes_away_while_the_disk_fills_ends_no_service(later_ms: int) -> None:
+    shard = running()
+    shard.schedule.run_until(shard.schedule.now_ms + 2 * TIMING.lease_ms)
+    node = shard.nodes["A"]
+    node.full_until_ms = NEVER
+    shard.schedule.run_until(shard.schedule.now_ms + later_ms)
+    shard.database.is_away = True
+    shard.schedule.run_until(shard.schedule.now_ms + 10 * TIMING.lease_ms)
+    if shard.database.row.handed_to is not None:  # it is named, and elected with the database
+        shard.database.is_away = False
+        pass_until(shard, lambda: serves(shard, "B") or serves(shard, "C"))
+        return
+    (leader,) = (name for name in "ABC" if serves(shard, name))
+    assert not shard.nodes[leader].takes_no_more
+    node.full_until_ms = 0
+    shard.schedule.run_until(shard.schedule.now_ms + TIMING.lease_ms)
+    assert shard.nodes[leader].send_value("x", wants_sync=True)
+
+
 def test_a_follower_without_room_leaves_the_set_and_comes_back() -> None:
     shard = running()
     node = shard.nodes["B"]

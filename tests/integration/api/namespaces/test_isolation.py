@@ -273,8 +273,8 @@ CLUSTER = {
     "get_readiness",
 }
 """Operations on the cluster: they tell of all namespaces to whoever may ask."""
-OF_THE_CLUSTER = ("/v1/principals", "/v1/policies", "/v1/roles", "/v1/audit")
-"""Paths of what is of no namespace: who may do what."""
+OF_THE_CLUSTER = ("/v1/principals", "/v1/policies", "/v1/roles", "/v1/audit", "/v1/shards")
+"""Paths of what is of no namespace: who may do what, and who leads."""
 REFUSED = {
     "reply_to_request": 404,  # nobody waits
     "request_reply": 504,  # nobody replies

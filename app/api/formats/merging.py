@@ -32,6 +32,8 @@ SMALL_BODY_MARKS_MAX: Final = 2_000
 """Braces and ends of lines. What is larger is for a thread: a second of processor time at the
 limits."""
 
+_SAMPLE_BYTES: Final = 4 * KIB
+"""To count in all of a large body would cost more than its decoding may."""
 _NOTHING: Final = SendOptions()
 
 
@@ -126,12 +128,14 @@ def entries_of(
 
 
 def is_small(body: bytes | bytearray | memoryview) -> bool:
-    """Whether `entries_of` a body keeps the event loop for some milliseconds at most. No entry is
-    without a brace or an end of line of its own, most have one or two."""
+    """Whether `entries_of` a body keeps the event loop for some milliseconds at most, as its
+    beginning lets expect. No entry is without a brace or an end of line of its own, most have one
+    or two."""
     if len(body) > SMALL_BODY_BYTES_MAX:
         return False
-    text = bytes(body)
-    return text.count(b"{") + text.count(b"\n") <= SMALL_BODY_MARKS_MAX
+    beginning = bytes(body[:_SAMPLE_BYTES])
+    marks = beginning.count(b"{") + beginning.count(b"\n")
+    return marks * len(body) <= SMALL_BODY_MARKS_MAX * len(beginning)
 
 
 def _decoded(kind: BatchKind, body: bytes, line_type: str | None, count_max: int) -> list[Entry]:

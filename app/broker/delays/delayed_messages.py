@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from app.broker.context import Context
 from app.broker.delays.delay_delivery import DelayDelivery
 from app.broker.delays.delayed_sends import DelayedSends
+from app.broker.delays.scheduled_places import blurred, place_of, token_of
 from app.broker.delays.timer_index import FOREVER_MS, NOTHING
 from app.broker.delays.timer_records import due_of, identity_of, identity_text
 from app.broker.journal.cold_reads import ColdReads
@@ -21,7 +22,6 @@ from app.broker.topic_lookup import find_topic
 from app.domain.delays import Due
 from app.domain.errors import (
     AlreadyDelivered,
-    IllegalPage,
     InvalidRecallHandle,
     MessageNotFound,
     TimersNotReady,
@@ -99,22 +99,20 @@ class DelayedMessages:
         self, wanted: Callable[[str], bool], page_size: int, page_token: str | None
     ) -> ScheduledPage:
         await self._be_up_to_date()
-        after = NOTHING if page_token is None else _timer_of(page_token)
-        timers = self._delays.timers
+        behind = NOTHING if page_token is None else place_of(page_token)
         limit = self._limits.scheduled_scan_max
         with _damage_is_told():
-            waiting = await timers.page(after, FOREVER_MS, limit)
+            waiting = await self._delays.timers.page(behind, FOREVER_MS, limit)
         found: list[ScheduledMessage] = []
-        seen = 0
         for timer in waiting:
-            seen += 1
             message = await self._delays.read(timer)
-            if message is not None and self._is_of(message, wanted):
-                found.append(self._scheduled(message))
-                if len(found) == page_size:
-                    break
-        is_end = seen == len(waiting) < limit
-        token = None if is_end or not seen else identity_text(waiting[seen - 1])
+            if message is None or not self._is_of(message, wanted):
+                continue
+            if len(found) == page_size:
+                return ScheduledPage(found, page_size, token_of(behind))
+            found.append(self._scheduled(message))
+            behind = timer
+        token = None if len(waiting) < limit else token_of(blurred(behind, waiting[-1]))
         return ScheduledPage(found, len(found), token)
 
     async def get(self, topic: str, handle: str) -> ScheduledMessage:
@@ -250,7 +248,7 @@ class DelayedMessages:
     def _scheduled(self, message: StoredMessage, due_ms: int | None = None) -> ScheduledMessage:
         system = message.system
         topic = system[PROPERTY_REAL_TOPIC]
-        first = _timer_of(identity_of(message))
+        first = place_of(identity_of(message))
         handle = RecallHandle(topic, first.offset, first.due_ms, message.message_id)
         return ScheduledMessage(
             message,
@@ -284,10 +282,3 @@ def _not_ready() -> TimersNotReady:
         hint="ask again later; what is due will be delivered",
         retry_after_s=5,
     )
-
-
-def _timer_of(token: str) -> Timer:
-    due, _, offset = token.partition("-")
-    if not all(part.isascii() and part.isdigit() and len(part) <= 19 for part in (due, offset)):
-        raise IllegalPage("the page token was not issued by this service")
-    return Timer(int(due), int(offset))

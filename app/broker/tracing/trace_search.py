@@ -65,6 +65,10 @@ class TraceQuery:
     sees: Callable[[Note], bool] | None = None
     """Whether a note may be seen."""
 
+    def shows(self, note: Note) -> bool:
+        """Whether it may be seen."""
+        return self.sees is None or self.sees(note)
+
     def takes(self, note: Note) -> bool:
         """Whether all but the topic is as wanted."""
         return (
@@ -72,7 +76,6 @@ class TraceQuery:
             and self.group in (None, note.group)
             and self.client_id in (None, note.client_id)
             and self.kind in (None, note.kind)
-            and (self.sees is None or self.sees(note))
         )
 
     def takes_page(self, page: Page) -> bool:
@@ -117,10 +120,12 @@ class FoundEvent:
 
 
 class FoundEvents(NamedTuple):
-    """A page, the oldest first; `scanned` counts notes that were looked at."""
+    """A page, the oldest first."""
 
     events: list[FoundEvent]
     scanned: int
+    """Notes of the wanted topics that were looked at: those that may not be seen are not counted,
+    as the caller may not know of them."""
     next_cursor: str | None
 
 
@@ -143,8 +148,7 @@ class TraceSearch:
         await self._trace.write()
         at, index = await self._start(query, cursor)
         found: list[tuple[Page, Note]] = []
-        scanned = 0
-        most = self._limits.trace_notes_searched_max
+        scanned, left = 0, self._limits.trace_notes_searched_max
         end = self._store.bounds(TRACE_TOPIC, TRACE_QUEUE).max_offset
         while at < end:
             read = await self._read(at)
@@ -153,15 +157,17 @@ class TraceSearch:
                 if message.store_time_ms >= query.until_ms + WRITTEN_WITHIN_MS:
                     return FoundEvents(await self._shown(found), scanned, None)
                 page = page_of(message.keys[0])
-                notes = decode_notes(message.body)
+                is_wanted, notes = query.takes_page(page), decode_notes(message.body)
                 for place in range(index if offset == at else 0, len(notes)):
-                    if len(found) >= page_size or scanned >= most:
+                    if len(found) >= page_size or not left:
                         return FoundEvents(
                             await self._shown(found), scanned, f"{_TEXT}{offset}.{place}"
                         )
-                    scanned += 1
-                    if query.takes_page(page) and query.takes(notes[place]):
-                        found.append((page, notes[place]))
+                    left -= 1
+                    if is_wanted and query.shows(notes[place]):
+                        scanned += 1
+                        if query.takes(notes[place]):
+                            found.append((page, notes[place]))
             at, index = max(read.next_offset, at + 1), 0
             await asyncio.sleep(0)
         return FoundEvents(await self._shown(found), scanned, None)
@@ -181,9 +187,10 @@ class TraceSearch:
         for record in records.records:
             message = self._store.decode(record)
             for page, each in await self._notes_about(message):
-                scanned += 1
-                if query.takes(each):
-                    notes.append((page, each))
+                if query.shows(each):
+                    scanned += 1
+                    if query.takes(each):
+                        notes.append((page, each))
         notes.sort(key=_in_order)
         return FoundEvents(await self._shown(notes[-page_size:]), scanned, None)
 

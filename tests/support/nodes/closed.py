@@ -24,6 +24,7 @@ from app.domain.access.keys import KEY_ID_BYTES, KEY_SECRET_BYTES, digest_of, ma
 from app.domain.access.policies import Policy, read_pattern
 from app.domain.access.refusals import PrincipalNotFound
 from app.domain.errors import StateConflict
+from app.domain.limits import Limits
 from app.domain.positions import TimestampMs
 from app.web import build_web
 from tests.support.clients.asgi import Answer, call
@@ -200,10 +201,10 @@ class _NoSettings:
 
 @asynccontextmanager
 async def closed_node(
-    *, is_closed: bool = True, with_pages: bool = False
+    *, is_closed: bool = True, with_pages: bool = False, limits: Limits | None = None
 ) -> AsyncIterator[ClosedNode]:
     """With the topics and groups of two teams: `alpha-in`, `beta-in`; `alpha-g`, `beta-g`."""
-    async with running() as world:
+    async with running(limits=limits) as world:
         access = Access()
         access.show(is_closed=is_closed)
         world.metadata.principals = world.metadata.policies = access

@@ -167,18 +167,28 @@ async def list_schedules(
     """Schedules by name, a page at a time; those to whose topic the caller may send. Of large ones
     a page has fewer than `page_size`."""
     access.for_anybody()
-    after, has_more = (stored("schedule", page_token) if page_token else ""), True
-    seen: list[Schedule] = []
-    while has_more and not seen:
-        found, has_more = await services.metadata.schedules.load(
-            after, page_size, current_namespace()
-        )
-        after = found[-1].name if found else after
-        seen = [each for each in found if _may(access, each)]
+    after = stored("schedule", page_token) if page_token else ""
+    seen, has_more = await _seen_behind(services, access, after, page_size)
+    if has_more:  # of those that the caller may know of
+        has_more = bool((await _seen_behind(services, access, seen[-1].name, page_size))[0])
     return ScheduleList(
         schedules=[ScheduleDocument.of(each, services.broker.schedules) for each in seen],
-        next_page_token=shown(seen[-1].name) if has_more and seen else None,
+        next_page_token=shown(seen[-1].name) if has_more else None,
     )
+
+
+async def _seen_behind(
+    services: Services, access: WithAccess, after: str, most: int
+) -> tuple[list[Schedule], bool]:
+    """The next that the caller may know of, and whether others follow, of whomever; without any
+    there are no more of them."""
+    seen: list[Schedule] = []
+    has_more = True
+    while has_more and not seen:
+        found, has_more = await services.metadata.schedules.load(after, most, current_namespace())
+        after = found[-1].name if found else after
+        seen = [each for each in found if _may(access, each)]
+    return seen, has_more
 
 
 @router.serve(

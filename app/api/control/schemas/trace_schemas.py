@@ -219,7 +219,10 @@ class TraceList(MergedModel):
     bounded."""
 
     events: list[FoundEventDocument] = Field(description="What was found")
-    scanned: int = Field(description="Notes that were looked at for it", examples=[1_200])
+    scanned: int = Field(
+        description="Notes that were looked at for it, of those that the caller may see",
+        examples=[1_200],
+    )
     next_page_token: str | None = Field(
         description="For the next page; null: the time has been gone through", examples=[None]
     )

@@ -72,7 +72,7 @@ from app.api.http.request_context import (
 )
 from app.api.naming.request_namespace import (
     EVERY,
-    check_known,
+    check_reached,
     names_one,
     namespace_of_request,
     within,
@@ -348,7 +348,7 @@ class Gateway:
                 names = operation.stored_names(names)
         rights.require(exchange, operation, names)
         if exchange.namespace:
-            check_known(exchange.namespace, self._namespaces)
+            check_reached(exchange, exchange.namespace, self._namespaces)
 
     async def _fall_back(self, exchange: RequestContext) -> str:
         """Let the control plane answer; the operation that it found."""

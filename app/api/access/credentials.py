@@ -97,7 +97,7 @@ class Credentials:
         return holder
 
     def _check_header(self, header: bytes, memory: ConnectionMemory | None) -> Caller:
-        key = header[7:] if header[:7] == _BEARER else _key_in(header)
+        key = header[7:].strip() if header[:7] == _BEARER else _key_in(header)
         if self._tokens is not None and key is not None and key[:3] == _TOKEN:
             return self._bearer_of(self._tokens, key)
         if key is None or len(key) > _HEADER_BYTES_MAX:

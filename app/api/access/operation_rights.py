@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from app.api.operations.operation import Operation
 from app.domain.access.actions import CLUSTER, Action, Kind
-from app.domain.access.caller import Caller, not_permitted
+from app.domain.access.caller import Caller, not_permitted, target_of
 from app.domain.access.standing import CHANGING, Requirement, Standing, refuse_stale
 from app.domain.limits import DECISIONS_MAX
 
@@ -164,14 +164,10 @@ class OperationRights:
             name = names[place]
             if action is Action.UPDATE and kind in made:
                 # Making and changing have one address; which of both it is its handler asks.
-                if not caller.may(Action.CREATE, kind, name):
-                    caller.require(action, kind, name)
+                _either(caller, action, Action.CREATE, kind, name)
                 continue
-            if instead is not None and caller.may(instead, kind, name):
-                granted.append(Requirement(instead, kind, name))
-                continue
-            caller.require(action, kind, name)
-            granted.append(Requirement(action, kind, name))
+            allowed = _either(caller, action, instead, kind, name)
+            granted.append(Requirement(allowed, kind, name))
             if kind in made:
                 makes.append(Requirement(Action.CREATE, kind, name))
         return _Decision(tuple(granted), tuple(makes), path.is_whole, path.changes)
@@ -185,3 +181,13 @@ class OperationRights:
         if self._is_to_be_made(kind, name):
             standing.require(Action.CREATE, kind, name)
             standing.makes = True
+
+
+def _either(
+    caller: Caller, action: Action, instead: Action | None, kind: Kind, name: str
+) -> Action:
+    """Which of both the caller may; raises `NotPermitted` for neither."""
+    for each in (instead, action):
+        if each is not None and caller.may(each, kind, name):
+            return each
+    raise not_permitted(caller.name, action, target_of(kind, name), instead)

@@ -26,7 +26,7 @@ from app.api.http.request_context import (
     RequestContext,
     batch_too_large,
 )
-from app.api.naming.request_namespace import check_known, stored
+from app.api.naming.request_namespace import check_reached, stored
 from app.api.ports import Configuration, Following, Metadata, Replicas
 from app.api.relay.relay import Relay
 from app.api.telemetry.metrics import ConnectionCounts
@@ -136,7 +136,8 @@ async def authorize(request: Request) -> None:
         context: RequestContext = request.scope[CONTEXT_KEY]
         services.rights.require_by_id(context, operation_id, request.path_params)
         if context.namespace and context.caller.name is not None:
-            check_known(context.namespace, lambda: services.metadata.snapshot.namespaces)
+            namespaces = services.metadata.snapshot.namespaces
+            check_reached(context, context.namespace, lambda: namespaces)
     intent = _intent_of(request)
     if intent is not None and not intent.has_body:
         await intent.write(None)

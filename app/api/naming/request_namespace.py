@@ -21,6 +21,7 @@ from urllib.parse import unquote_plus
 
 from typing_extensions import override
 
+from app.domain.access.standing import Standing
 from app.domain.errors import (
     CurlewError,
     Field,
@@ -136,6 +137,17 @@ def check_known(namespace: str, known: Callable[[], Container[str]]) -> None:
             f"there is no namespace {namespace!r}",
             hint="PUT /v1/namespaces/{namespace} makes one; GET /v1/namespaces lists them",
         )
+
+
+def check_reached(standing: Standing, namespace: str, known: Callable[[], Container[str]]) -> None:
+    """As `check_known`; one in which the caller may do nothing is not there for it either. Who was
+    permitted something by the names of the path may."""
+
+    def reached() -> Container[str]:
+        is_reached = bool(standing.granted) or standing.caller.reaches(namespace)
+        return known() if is_reached else ()
+
+    check_known(namespace, reached)
 
 
 @contextmanager

@@ -40,11 +40,10 @@ from app.domain.errors import (
     DiskFull,
     GroupNotFound,
     IllegalInvisibleTime,
-    InvalidReceiptHandle,
     InvalidRequest,
     ReceiptHandleExpired,
 )
-from app.domain.handles.receipt import ReceiptHandle
+from app.domain.handles.receipt import ReceiptHandle, invalid_handle
 from app.domain.limits import REASON_BYTES_MAX, Limits
 from app.domain.names import DEFAULT_NAMESPACE, is_in
 from app.domain.positions import FlushMode
@@ -170,10 +169,7 @@ class Settler:
         self._check_open()
         named = self._signer.read(handle)
         if not is_in(namespace, named.topic):
-            raise InvalidReceiptHandle(
-                "the receipt handle is of another namespace",
-                hint="settle it in the namespace in which it was received",
-            )
+            raise invalid_handle()
         if action == "ack":
             results = await self.settle(named.topic, named.group, acks=(handle,))
         elif action == "nack":
@@ -414,10 +410,7 @@ class Settler:
     def _locate(self, subscription: Subscription, text: str) -> tuple[LeasedQueue, ReceiptHandle]:
         handle = self._signer.read(text)
         if handle.topic != subscription.topic or handle.group != subscription.group:
-            raise InvalidReceiptHandle(
-                "the receipt handle is of another topic or group",
-                hint="settle it under the topic and group that it was received from",
-            )
+            raise invalid_handle()
         queue = subscription.find(handle.queue_id)
         if queue is None:
             raise _expired()

@@ -22,11 +22,10 @@ from app.broker.topic_lookup import find_topic
 from app.domain.delays import Due
 from app.domain.errors import (
     AlreadyDelivered,
-    InvalidRecallHandle,
     MessageNotFound,
     TimersNotReady,
 )
-from app.domain.handles.recall import RecallHandle, RecallSigner
+from app.domain.handles.recall import RecallHandle, RecallSigner, invalid_recall_handle
 from app.domain.message import (
     PROPERTY_DUE,
     PROPERTY_GENERATION,
@@ -35,7 +34,7 @@ from app.domain.message import (
     PROPERTY_TIMER,
     StoredMessage,
 )
-from app.domain.names import TIMER_TOPIC, is_in, namespace_of
+from app.domain.names import TIMER_TOPIC
 from app.store import Timer, TimerLogDamaged
 
 NEWEST: Final = 64
@@ -233,16 +232,8 @@ class DelayedMessages:
     def _read_handle(self, topic: str, handle: str) -> RecallHandle:
         find_topic(self._metadata, topic)
         recall = self._signer.read(handle)
-        if not is_in(namespace_of(topic), recall.topic):
-            raise InvalidRecallHandle(
-                "the recall handle belongs to another namespace",
-                hint="ask in the namespace in which the message was sent",
-            )
         if recall.topic != topic:
-            raise InvalidRecallHandle(
-                f"the recall handle belongs to topic {recall.topic!r}",
-                hint=f"ask under /v1/topics/{recall.topic}/scheduled",
-            )
+            raise invalid_recall_handle()
         return recall
 
     def _scheduled(self, message: StoredMessage, due_ms: int | None = None) -> ScheduledMessage:

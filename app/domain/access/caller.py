@@ -334,11 +334,15 @@ def target_of(kind: Kind, name: str) -> Target:
     return Target(kind, bare, namespace)
 
 
-def not_permitted(who: str | None, action: Action, target: Target) -> NotPermitted:
-    """The refusal: the same whether or not there is such a thing."""
+def not_permitted(
+    who: str | None, action: Action, target: Target, instead: Action | None = None
+) -> NotPermitted:
+    """The refusal: the same whether or not there is such a thing. `instead` would do as well."""
     subject = "this caller" if who is None else f"principal {who!r}"
+    refused = f"may not {action}" if instead is None else f"may neither {instead} nor {action}"
+    place = f" in namespace {target.namespace!r}" if target.namespace else ""
     return NotPermitted(
-        f"{subject} may not {action} {target}",
+        f"{subject} {refused} {target}{place}",
         hint="ask an administrator for a policy that allows it; GET /v1/whoami?action=… explains",
         fields={"action": str(action), "resource": str(target)},
     )

@@ -69,9 +69,9 @@ class RecallSigner:
         payload, mac = data[:-_MAC_BYTES], data[-_MAC_BYTES:]
         expected = digest(self._key, payload, "sha256")[:_MAC_BYTES]
         if len(payload) <= _FIELDS.size or not compare_digest(mac, expected):
-            raise _invalid()
+            raise invalid_recall_handle()
         if payload[0] not in (VERSION, EARLIER_VERSION):
-            raise _invalid()
+            raise invalid_recall_handle()
         start = 1 if payload[0] == EARLIER_VERSION else 1 + SHARD_BYTES
         shard = payload[1:start]
         if shard and shard != self._shard:
@@ -100,13 +100,13 @@ def waiting_offset_of(text: str) -> int:
 def _decoded(text: str) -> bytes:
     try:
         if len(text) > HANDLE_CHARS_MAX:
-            raise _invalid()
+            raise invalid_recall_handle()
         data = urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except (Base64Error, ValueError) as error:
-        raise _invalid() from error
+        raise invalid_recall_handle() from error
     # One text for one handle: no spare bits, no characters that decoding passes over.
     if urlsafe_b64encode(data).rstrip(b"=") != text.encode():
-        raise _invalid()
+        raise invalid_recall_handle()
     return data
 
 
@@ -117,8 +117,11 @@ def _of_another_shard(shard: bytes) -> InvalidRecallHandle:
     )
 
 
-def _invalid() -> InvalidRecallHandle:
+def invalid_recall_handle() -> InvalidRecallHandle:
+    """What is said of a handle that is none, or is of another topic than the path: the same, as it
+    may be another's."""
     return InvalidRecallHandle(
-        "the recall handle was not issued by this cluster",
-        hint="pass the recall_handle of the send's answer as it was given",
+        "the recall handle was not issued by this cluster for what the path names",
+        hint="pass the recall_handle of the send's answer as it was given, under the topic that it"
+        " was sent to",
     )

@@ -201,8 +201,11 @@ def _of_another_shard(shard: bytes) -> InvalidReceiptHandle:
 
 
 def invalid_handle() -> InvalidReceiptHandle:
-    """What is said of a handle that is none, or that the caller must not know of."""
+    """What is said of a handle that is none, is of another topic or group than the path, or that
+    the caller must not know of: the same, as it may be another's."""
     return InvalidReceiptHandle(
-        "the receipt handle was not issued by this cluster, or was changed on the way",
-        hint="pass the handle exactly as it came with the message",
+        "the receipt handle was not issued by this cluster for what the path names, or was changed"
+        " on the way",
+        hint="pass the handle exactly as it came with the message, under the topic and group that"
+        " it was received from",
     )

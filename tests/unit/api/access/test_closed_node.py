@@ -255,12 +255,8 @@ def _denied(pattern: str) -> Policy:
 
 async def test_namespaces_are_listed_to_who_may_do_something_in_them() -> None:
     async with closed_node() as node:
-        snapshot = node.world.metadata.snapshot
         for name in ("eu", "us"):
-            snapshot = snapshot.with_namespace(
-                NamespaceView(name, TimestampMs(1), snapshot.version + 1)
-            )
-        node.world.metadata.snapshot = snapshot
+            make_namespace(node, name)
         for name in ("eu%red-in", "eu%blue-in", "us%red-in"):
             await node.world.topic(name=name)
         allowed = Policy(
@@ -379,3 +375,70 @@ async def test_so_is_what_a_body_or_a_membership_makes() -> None:
         assert (await node.ask("admin", "POST", path, settle)).json()["sends"][0][
             "queue_offset"
         ] == 0
+
+
+def make_namespace(node: ClosedNode, name: str) -> None:
+    metadata = node.world.metadata
+    view = NamespaceView(name, TimestampMs(1), metadata.snapshot.version + 1)
+    metadata.snapshot = metadata.snapshot.with_namespace(view)
+
+
+async def test_a_namespace_of_others_is_as_one_that_is_not_there() -> None:
+    async with closed_node() as node:
+        make_namespace(node, "theirs")
+        for path in (
+            *("/v1/topics", "/v1/groups", "/v1/schedules", "/v1/scheduled", "/v1/transactions"),
+            *("/v1/operations", "/v1/whoami", "/v1/limits", "/v1/topics:positions"),
+            *("/v1/route", "/v1/transactions/x", "/v1/receipts/x", "/v1/topics/alpha-in"),
+        ):
+            method = "DELETE" if "receipts" in path else "GET"
+            query = "topics=alpha-in" if path.endswith(("positions", "route")) else ""
+            answers = [
+                await node.ask(
+                    "alpha", method, path, query=query, headers={"MQ-Namespace": namespace}
+                )
+                for namespace in ("theirs", "theris")
+            ]
+            said = [each.body.replace(b"theris", b"theirs") for each in answers]
+            assert (answers[0].status, said[0]) == (answers[1].status, said[1]), path
+            assert answers[0].status in {403, 404}, path
+        seen = await node.ask("viewer", "GET", "/v1/topics", headers={"MQ-Namespace": "theirs"})
+        assert seen.status == 200
+
+
+async def test_a_handle_of_others_is_as_one_that_was_made_up() -> None:
+    async with closed_node() as node:
+        sent = await node.ask(
+            "beta", "POST", SEND.format(topic="beta-in"), b"x", headers={"MQ-Delay": "1h"}
+        )
+        await node.ask("beta", "POST", SEND.format(topic="beta-in"), b"x")
+        path = RECEIVE.format(topic="beta-in", group="beta-g")
+        (received,) = (await node.ask("beta", "POST", path)).json()["messages"]
+        receipt, recall = received["receipt_handle"], sent.json()["recall_handle"]
+
+        async def said(method: str, path: str, handle: str, body: object = None) -> bytes:
+            answer = await node.ask("alpha", method, path, body)
+            assert answer.status == 400
+            return answer.body.replace(handle.encode(), b"")
+
+        for own in (receipt, recall):
+            made_up = own[:-8] + "AAAAAAAA"
+            if own is recall:
+                paths = [f"/v1/topics/alpha-in/scheduled/{each}" for each in (own, made_up)]
+                assert await said("GET", paths[0], own) == await said("GET", paths[1], made_up)
+                continue
+            for action in ("ack", "nack", "extend", "dead-letter"):
+                path = f"/v1/topics/alpha-in/groups/alpha-g/messages:{action}"
+                bodies = [{"receipt_handles": [each]} for each in (own, made_up)]
+                real = await said("POST", path, own, bodies[0])
+                assert real == await said("POST", path, made_up, bodies[1])
+
+
+async def test_a_refusal_says_what_would_do_and_where() -> None:
+    async with closed_node() as node:
+        made = await node.ask("alpha", "PUT", "/v1/topics/alpha-new", {})
+        assert "may neither CREATE nor UPDATE topic:alpha-new" in made.json()["detail"]
+        make_namespace(node, "theirs")
+        headers = {"MQ-Namespace": "theirs"}
+        sent = await node.ask("alpha", "POST", SEND.format(topic="alpha-in"), b"x", headers=headers)
+        assert "may not PUB topic:alpha-in in namespace 'theirs'" in sent.json()["detail"]

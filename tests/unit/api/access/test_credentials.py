@@ -44,6 +44,7 @@ def basic(text: bytes) -> bytes:
     "header",
     [
         b"Bearer " + KEY,
+        b"Bearer  " + KEY + b" ",
         b"bearer  " + KEY + b" ",
         b"BEARER " + KEY,
         basic(b":" + KEY),

@@ -17,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run serve migrate health venv test test-fast test-long test-crash test-conformance check format bench demo cluster openapi settings messages ui-shots docs docs-serve lock sbom clean
+.PHONY: help run serve migrate health venv test test-fast test-long test-crash test-cluster test-conformance check format bench demo cluster openapi settings messages ui-shots docs docs-serve lock sbom clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,10 @@ format: .venv/test.stamp ## let ruff fix and format
 test-crash: .venv/test.stamp ## kill, damage and cut power at length; figures to docs/promises.md
 	tests/install_servers.sh
 	$(BIN)/python -m tests.crash.sweeps.sweep --write docs/promises.md $(ARGS)
+
+test-cluster: .venv/test.stamp ## random faults against three replicas, half an hour, as root; figures to docs/promises.md
+	tests/install_servers.sh
+	$(BIN)/python -m tests.crash.nemesis.run --write docs/promises.md $(ARGS)
 
 test-conformance: .venv/test.stamp ## hold a node to the OpenAPI document at length; EXAMPLES=500
 	CURLEW_SCHEMATHESIS_EXAMPLES=$(or $(EXAMPLES),200) $(BIN)/python -m pytest \

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Sees that the programs which the tests drive are on this machine: Java, Chromium, PostgreSQL,
-# strace, Node.js with npm, faketime, OpenSSL, promtool, and what makes file systems.
+# strace, Node.js with npm, faketime, OpenSSL, promtool, iproute2, and what makes file systems.
 # Where this is root on a Debian, missing packages are installed; elsewhere they are named.
 set -eu
 
@@ -12,6 +12,7 @@ command -v npm >/dev/null || missing="$missing npm"
 command -v faketime >/dev/null || missing="$missing faketime"
 command -v promtool >/dev/null || missing="$missing prometheus"
 command -v openssl >/dev/null || missing="$missing openssl"
+command -v ip >/dev/null || missing="$missing iproute2"
 command -v mkfs.xfs >/dev/null || missing="$missing xfsprogs"
 command -v mkfs.ext4 >/dev/null || missing="$missing e2fsprogs"
 ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"

@@ -7,35 +7,22 @@ and all times in the history are on the monotonic clock, which is left alone.
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from tests.history.events import (
-    DeadLetters,
-    Drained,
-    Event,
-    NodeDied,
-    Received,
-    Settled,
-    decode_events,
-)
-from tests.history.worker import GROUP, TOPIC, Client, as_int, as_list, delivered_of
+from tests.history.ending import dead_letters, drain
+from tests.history.events import Drained, Event, NodeDied
+from tests.history.worker import GROUP, TOPIC, Client
+from tests.history.workers import INVISIBLE_MS, Workers
 from tests.support.nodes.free_ports import free_port
-from tests.support.nodes.node import ROOT, RunningNode, start_node
+from tests.support.nodes.node import RunningNode, start_node
 
-INVISIBLE_MS: Final = 1_000
 MAX_ATTEMPTS: Final = 4
 RETRY_DELAYS: Final = ("50ms", "200ms", "400ms")
 QUEUES: Final = 4
-STOP_SECONDS: Final = 60.0
-DRAIN_SECONDS: Final = 60.0
-EMPTY_POLLS: Final = 2
-"""A poll waits longer than any lease or retry delay, so two empty ones say that it is all."""
 
 FAKETIME: Final = "*/faketime/libfaketimeMT.so.1"
 """Below /usr/lib; `tests/install_servers.sh` sees that it is there."""
@@ -51,7 +38,7 @@ class Load:
         self._auto_create_groups = auto_create_groups
         self._order = order
         self._clock = directory / "clock" if stepped_clock else None
-        self._workers: dict[str, subprocess.Popen[bytes]] = {}
+        self._workers = Workers(directory)
         self._events: list[Event] = []
         if self._clock is not None:
             self.step_clock("+0")
@@ -95,50 +82,31 @@ class Load:
 
     def work(self, role: str, name: str, module: str = "tests.history.worker") -> None:
         """Start a worker."""
-        arguments = [role, self._port, self._file(name), name, len(self._workers), INVISIBLE_MS]
-        self._workers[name] = subprocess.Popen(
-            [sys.executable, "-m", module, *map(str, arguments)], cwd=ROOT
-        )
-
-    def _file(self, name: str) -> Path:
-        return self._directory / f"{name}.jsonl"
+        self._workers.start(role, name, self._port, module)
 
     def recorded(self) -> int:
         """Lines that the workers have written so far."""
-        return sum(
-            self._file(name).read_bytes().count(b"\n")
-            for name in self._workers
-            if self._file(name).exists()
-        )
+        return self._workers.recorded()
 
     def so_far(self, *names: str) -> list[Event]:
         """What these workers, or all, have written so far."""
-        return [
-            event
-            for name in names or self._workers
-            if self._file(name).exists()
-            for event in decode_events(self._file(name).read_bytes())
-        ]
+        return self._workers.so_far(*names)
 
     def stop_past_lease(self, name: str) -> None:
         """Freeze a worker until every lease that it holds is over."""
-        process = self._workers[name]
-        os.kill(process.pid, signal.SIGSTOP)
+        process_id = self._workers.pid(name)
+        os.kill(process_id, signal.SIGSTOP)
         try:
             frozen_s = monotonic()
             # Others go on meanwhile; their progress tells that time has passed for the node, too.
             while monotonic() - frozen_s < 2 * INVISIBLE_MS / 1_000:
                 self._client.call("GET", "/healthz")
         finally:
-            os.kill(process.pid, signal.SIGCONT)
+            os.kill(process_id, signal.SIGCONT)
 
     def end_workers(self, *names: str) -> None:
         """Let them finish their request and end; all of them without names."""
-        for name in names or tuple(self._workers):
-            process = self._workers[name]
-            if process.poll() is None:
-                process.terminate()
-            assert process.wait(STOP_SECONDS) == 0, f"worker {name} failed"
+        self._workers.end(*names)
 
     # --- faults
 
@@ -162,51 +130,16 @@ class Load:
 
     def drain(self) -> None:
         """Take everything that is left and ack it, until nothing comes any more."""
-        empty = 0
-        deadline_s = monotonic() + DRAIN_SECONDS
-        path = f"/v1/topics/{TOPIC}/groups/{GROUP}/messages"
-        while empty < EMPTY_POLLS:
-            assert monotonic() < deadline_s, "the group does not come to rest"
-            began_s = monotonic()
-            wish = {"max_messages": 64, "wait": 1.5 * INVISIBLE_MS / 1_000, "invisible_ms": 5_000}
-            answer = self._client.call("POST", f"{path}:receive", wish)
-            assert answer.status == 200, answer
-            messages = delivered_of(answer)
-            self._events.append(Received(began_s, monotonic(), "ok", "drain", 5.0, messages))
-            empty = 0 if messages else empty + 1
-            if messages:
-                self._ack(path, [message.handle for message in messages])
-
-    def _ack(self, path: str, handles: list[str]) -> None:
-        began_s = monotonic()
-        answer = self._client.call("POST", f"{path}:ack", {"receipt_handles": handles})
-        assert answer.status == 200, answer
-        self._events += [Settled(began_s, monotonic(), "ok", "ack", handle) for handle in handles]
+        self._events += drain(self._client)
 
     def events(self) -> list[Event]:
         """Everything that was seen, with the dead letters and the end."""
-        letters: list[tuple[str, int]] = []
-        cursor = ""
-        began_s = monotonic()
-        while True:
-            url = f"/v1/groups/{GROUP}/dlq/messages?page_size=1000{cursor}"
-            answer = self._client.call("GET", url)
-            assert answer.status == 200, answer
-            rows = as_list(answer.document["messages"])
-            letters += [(str(row["text"]), as_int(row["attempts"])) for row in rows]
-            if "next_cursor" not in answer.document:
-                break
-            cursor = f"&cursor={answer.document['next_cursor']}"
-        found = [*self._events, DeadLetters(began_s, monotonic(), letters)]
-        found.append(Drained(began_s, monotonic()))
-        return found + self.so_far()
+        letters = dead_letters(self._client)
+        return [*self._events, letters, Drained(letters.began_s, monotonic()), *self.so_far()]
 
     def close(self) -> None:
         """End everything."""
-        for process in self._workers.values():
-            if process.poll() is None:
-                process.kill()
-                process.wait(STOP_SECONDS)
+        self._workers.kill()
         self._client.close()
         if self._node.process.poll() is None:
             self._node.kill()

@@ -25,7 +25,7 @@ from tests.crash.sweeps.flips import damages, look, make_sample
 from tests.crash.sweeps.kills import choose_points, run_points, strace_version
 from tests.crash.sweeps.power import lose_power
 
-BEGIN, END = "<!-- figures of make test-crash -->", "<!-- end of figures -->"
+END = "<!-- end of figures -->"
 PROCESSES = 2
 SYNCS = 200
 
@@ -128,12 +128,13 @@ def sync_figures() -> str:
     return f"| fdatasync of this disk p50 / p99 | {cuts[49]:.0f} / {cuts[98]:.0f} µs |"
 
 
-def write_figures(path: Path, rows: list[str], command: str) -> None:
-    """Replace what stands between the markers."""
+def write_figures(path: Path, target: str, rows: list[str], command: str) -> None:
+    """Replace what stands between the markers of a make target."""
     text = path.read_text()
+    begin = f"<!-- figures of {target} -->"
     table = "\n".join(["| What | Figure |", "|---|---|", *rows])
-    block = f"{BEGIN}\n\n`{command}`\n\n{table}\n\n{END}"
-    path.write_text(re.sub(f"{BEGIN}.*{END}", lambda _: block, text, flags=re.DOTALL))
+    block = f"{begin}\n\n`{command}`\n\n{table}\n\n{END}"
+    path.write_text(re.sub(f"{begin}.*?{END}", lambda _: block, text, flags=re.DOTALL))
 
 
 def main() -> int:
@@ -159,7 +160,10 @@ def main() -> int:
             f"python -m tests.crash.sweeps.sweep --points {options.points} --seed {options.seed}"
         )
         write_figures(
-            options.write, rows, f"{command} --lives {options.lives} --every {options.every}"
+            options.write,
+            "make test-crash",
+            rows,
+            f"{command} --lives {options.lives} --every {options.every}",
         )
     return 1 if broken else 0
 

@@ -4,11 +4,14 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 import httpx
 
+from tests.support.cluster.hosts import Host
+from tests.support.nodes.fork_server import NETWORK
 from tests.support.nodes.free_ports import free_port
 from tests.support.nodes.node import RunningNode, start_node
 from tests.support.nodes.waiting import wait_until
@@ -21,7 +24,7 @@ _NONE_BEHIND = 'curlew_degraded{code="REPLICAS_BEHIND"} 0'
 
 
 class Shard:
-    """The nodes by name, and the answers of all that was asked of them."""
+    """The nodes by name, on this machine or each on a host of its own."""
 
     def __init__(
         self,
@@ -29,11 +32,13 @@ class Shard:
         url: str,
         flags: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
+        hosts: Mapping[str, Host] | None = None,
     ) -> None:
         self.nodes: dict[str, RunningNode] = {}
         self._root = root
+        self._hosts = hosts or {}
         self._flags = flags
-        self._environment = environment
+        self._environment = environment or {}
         self._ports = {name: (free_port(), free_port()) for name in NAMES}
         self._secret = root / "secret"
         self._secret.touch(0o600)
@@ -44,14 +49,17 @@ class Shard:
 
     def start(self, name: str) -> None:
         port, cluster_port = self._ports[name]
+        host = self._hosts.get(name)
+        address = host.address if host else "127.0.0.1"
+        network = {NETWORK: host.namespace} if host else {}
         self.nodes[name] = start_node(
             self._root / name,
             *("--port", str(port), "--shard", "orders", "--replicas", "3"),
             *("--database-url-file", str(self._database)),
-            *("--cluster-listen", f"127.0.0.1:{cluster_port}"),
+            *("--cluster-listen", f"{address}:{cluster_port}"),
             *("--cluster-secret-file", str(self._secret)),
             *self._flags,
-            environment=self._environment,
+            environment={**self._environment, **network},
         )
 
     def stop(self, name: str) -> None:
@@ -79,31 +87,35 @@ class Shard:
         found: list[str] = []
 
         def look() -> bool:
-            asked = [(name, node) for name, node in self.nodes.items() if name != but]
-            found[:] = [name for name, node in asked if self._leads(node)]
+            asked = [name for name in self.nodes if name != but]
+            found[:] = [name for name in asked if _OF_A_STORE in self.figures(name)]
             return len(found) == 1
 
         wait_until(look)
         return found[0]
 
-    def _leads(self, node: RunningNode) -> bool:
-        return _OF_A_STORE in _figures(node)
-
-    def in_sync(self) -> None:
+    def in_sync(self, within_s: float = 60.0) -> None:
         """Wait until a leader counts all three."""
 
         def are_in_sync() -> bool:
-            figures = [_figures(node) for node in self.nodes.values()]
+            figures = [self.figures(name) for name in self.nodes]
             return any(_OF_A_STORE in each and _NONE_BEHIND in each for each in figures)
 
-        wait_until(are_in_sync)
+        wait_until(are_in_sync, within_s)
 
+    def figures(self, name: str) -> str:
+        """`/metrics` of a node; empty where it does not answer."""
+        try:
+            return self.asked(name, "GET", "/metrics").text
+        except httpx.HTTPError:
+            return ""
 
-def _figures(node: RunningNode) -> str:
-    try:
-        return httpx.get(f"{node.url}/metrics").text
-    except httpx.HTTPError:
-        return ""
+    def asked(self, name: str, method: str, path: str, body: object = None) -> httpx.Response:
+        """The answer of a node."""
+        url = f"{self.nodes[name].url}{path}"
+        request = partial(httpx.request, method, url, json=body)
+        host = self._hosts.get(name)
+        return host.call(request) if host else request()
 
 
 def _forget(node: RunningNode) -> None:
@@ -171,17 +183,20 @@ class Sender:
 
 @contextmanager
 def three_processes(
-    root: Path, url: str, *flags: str, environment: Mapping[str, str] | None = None
+    root: Path,
+    url: str,
+    *flags: str,
+    environment: Mapping[str, str] | None = None,
+    hosts: Mapping[str, Host] | None = None,
 ) -> Iterator[Shard]:
     """All in sync, with a topic `orders` of one queue. Their directories are `a`, `b` and `c` below
-    `root`; `flags` and `environment` are of each."""
-    made = Shard(root, url, flags, environment)
+    `root`; `flags` and `environment` are of each. With `hosts` each runs on its own."""
+    made = Shard(root, url, flags, environment, hosts)
     try:
         for name in NAMES:
             made.start(name)
         made.in_sync()
-        url = made.nodes[made.leader()].url
-        assert httpx.put(f"{url}{TOPIC}", json={"queues": 1}).status_code == 201
+        assert made.asked(made.leader(), "PUT", TOPIC, {"queues": 1}).status_code == 201
         yield made
     finally:
         made.end()

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -48,16 +48,21 @@ class PostgresServer:
         self._account = account
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = itertools.count(1)
+        self._addresses = _SETTINGS["listen_addresses"]
         self.port = free_port()
 
     @classmethod
-    def create(cls) -> Self:
-        """Initialise and start a server, or fail with what to install."""
+    def create(cls, *addresses: str) -> Self:
+        """Initialise and start a server, or fail with what to install.
+
+        It listens at 127.0.0.1, and at `addresses`, for clients of their networks.
+        """
         binaries, account = find_binaries(), _account()
         directory = Path(tempfile.mkdtemp(prefix="curlew-postgres-"))
         server = cls(directory, binaries, account)
         try:
             server._initialise()
+            server._listen(addresses)
             server.start()
         except BaseException:
             server.destroy()
@@ -82,7 +87,7 @@ class PostgresServer:
         assert self._process is None
         settings = [
             argument
-            for name, value in {**_SETTINGS, "port": str(self.port)}.items()
+            for name, value in self._settings().items()
             for argument in ("-c", f"{name}={value}")
         ]
         command = [*_dying_with_us(), self._program("postgres"), "-D", self._data, *settings]
@@ -113,6 +118,14 @@ class PostgresServer:
         ]
         if self._spawn(command).wait(timeout=_START_S):
             pytest.fail(f"initdb failed: {self._log.read_text()}")
+
+    def _settings(self) -> dict[str, str]:
+        return {**_SETTINGS, "listen_addresses": self._addresses, "port": str(self.port)}
+
+    def _listen(self, addresses: Sequence[str]) -> None:
+        self._addresses = ",".join([self._addresses, *addresses])
+        with (Path(self._data) / "pg_hba.conf").open("a") as rules:
+            rules.writelines(f"host all all {each}/24 scram-sha-256\n" for each in addresses)
 
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
         """Start a program as the server's account, with its output in the log."""

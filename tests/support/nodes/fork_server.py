@@ -20,6 +20,8 @@ REQUEST_BYTES_MAX: Final = 128 * 1024
 """Arguments and environment of a node."""
 RETENTION_SECONDS: Final = "CURLEW_TESTS_RETENTION_SECONDS"
 """In the environment of a forked node: how often it looks at its disk, instead of each 10 s."""
+NETWORK: Final = "CURLEW_TESTS_NETWORK"
+"""In the environment of a forked node: the network namespace that it enters."""
 
 
 class Start(NamedTuple):
@@ -59,6 +61,7 @@ def main() -> int:
     from app.cli import main as curlew
     from app.commands import node_commands  # noqa: F401  # what takes long to import
     from app.node_parts import served_term
+    from tests.support.cluster.namespace import enter_network
 
     start = next_node(socket.socket(fileno=int(sys.argv[1])))
     if start is None:
@@ -66,6 +69,8 @@ def main() -> int:
     environment = dict(start.environment)
     if (seconds := environment.pop(RETENTION_SECONDS, None)) is not None:
         served_term.RETENTION_SECONDS = float(seconds)  # type: ignore[misc]
+    if (network := environment.pop(NETWORK, None)) is not None:
+        enter_network(network)
     os.environ.clear()
     os.environ.update(environment)
     sys.stdout = os.fdopen(1, "w", closefd=False)

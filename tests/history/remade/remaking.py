@@ -1,6 +1,6 @@
 """Clients of a topic that is deleted and made again, one process each; see `worker`.
 
-    python -m tests.history.remaking remake|send|read|take PORT FILE NAME SEED INVISIBLE_MS
+    python -m tests.history.remade.remaking remake|send|read|take PORT FILE NAME SEED INVISIBLE_MS
 
 `remake` is one process, so that lives do not overlap: it repeats a request until it knows what is.
 No body is sent twice.

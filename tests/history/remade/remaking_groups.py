@@ -1,7 +1,7 @@
 """Clients of a group that is deleted and made again while its topic goes on, one process each; see
 `worker`.
 
-    python -m tests.history.remaking_groups remake|send|take PORT FILE NAME SEED INVISIBLE_MS
+    python -m tests.history.remade.remaking_groups remake|send|take PORT FILE NAME SEED INVISIBLE_MS
 
 `remake` is one process, so that lives do not overlap: it repeats a request until it knows what is.
 The others cannot make the group: the node is told that use makes none.

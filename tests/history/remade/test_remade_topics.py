@@ -12,14 +12,14 @@ import msgspec
 import pytest
 
 from tests.history.events import Deleted, Event, Made, Seen, SentTo
-from tests.history.generations import (
+from tests.history.load import Load, running_load
+from tests.history.remade.generations import (
     Life,
     check_generations,
     lives_of,
     readings_of,
     stored_in,
 )
-from tests.history.load import Load, running_load
 from tests.support.nodes.waiting import wait_until
 
 pytestmark = pytest.mark.crash
@@ -66,7 +66,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
     """Of a load with two kills, and a reading of all after its end."""
     with running_load(tmp_path_factory.mktemp("remade"), order="concurrent") as load:
         for name, role in WORKERS.items():
-            load.work(role, name, "tests.history.remaking")
+            load.work(role, name, "tests.history.remade.remaking")
         go_on(load)
         for _ in range(2):
             load.kill_node()

@@ -24,15 +24,15 @@ from tests.history.events import (
     Sent,
     Settled,
 )
-from tests.history.group_generations import (
+from tests.history.load import Load, running_load
+from tests.history.remade.group_generations import (
     GroupLife,
     check_group_generations,
     demanded_of,
     group_lives_of,
     may_be_dead,
 )
-from tests.history.load import Load, running_load
-from tests.history.remaking_groups import MAX_ATTEMPTS, PASSED_AT_LEAST
+from tests.history.remade.remaking_groups import MAX_ATTEMPTS, PASSED_AT_LEAST
 from tests.support.nodes.waiting import wait_until
 
 pytestmark = pytest.mark.crash
@@ -127,7 +127,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
     directory = tmp_path_factory.mktemp("remade")
     with running_load(directory, order="concurrent", auto_create_groups=False) as load:
         for name, role in WORKERS.items():
-            load.work(role, name, "tests.history.remaking_groups")
+            load.work(role, name, "tests.history.remade.remaking_groups")
         for _ in range(KILLS):
             go_on(load)
             load.kill_node()

@@ -110,7 +110,7 @@ class NodeApp:
             relay=self._relay,
             traffic=self._traffic,
             following=node.following if term is None else None,
-            replicas=None if term is None else node.replicas,
+            replicas=node.replicas,
         )
 
 

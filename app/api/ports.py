@@ -173,11 +173,31 @@ class Follower(Protocol):
     def why_not(self) -> str | None: ...
 
 
+class OwnReplica(NamedTuple):
+    """The replica of this node, as it was at its last tick."""
+
+    shard: str
+    node: str
+    leads: bool
+    knows_leader: bool
+    epoch: int
+    """The newest that it has promised."""
+    written_end: int
+    high_watermark: int
+    """The end of what is confirmed, as far as it has heard."""
+    in_sync: Sequence[str]
+    """Nodes that have all that is confirmed."""
+    lacking_count: int
+    """So many more would have to answer before sends are taken; 0 while it does not lead."""
+
+
 class Replicas(Protocol):
-    """The replica of this node, while it leads."""
+    """The replica of this node, and of the others what a leader knows."""
+
+    def own(self) -> OwnReplica: ...
 
     def followers(self) -> Sequence[Follower]:
-        """As they were at the last tick."""
+        """As they were at the last tick; none, while this node does not lead."""
         ...
 
     def successor(self, node: str | None) -> str:

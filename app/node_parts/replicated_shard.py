@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Self
 
 from typing_extensions import override
 
-from app.api.ports import Follower, Replicas
+from app.api.ports import Follower, OwnReplica, Replicas
 from app.api.relay.peers import Peers
 from app.api.replicas.link_table import LinkTable
 from app.broker.health import NodeState
@@ -42,7 +42,7 @@ from app.node_parts.replica_conditions import ReplicaConditions, ReplicaView
 from app.node_parts.served_term import ServedTerm, TermParts
 from app.replica.hand_over import successor
 from app.replica.leadership import LeaderHooks
-from app.replica.replica_status import NOTHING
+from app.replica.replica_status import NOTHING, ReplicaStatus, Role
 from app.store import MessageStore, OsFiles, StoreUnusable
 from app.store.lifecycle.opening import ShardMeta
 from app.store.replica.node_id import NodeId, NodeIdUnreadable, node_id_of, settle
@@ -223,13 +223,27 @@ class ReplicatedShard(OwnShard, Replicas):
             _LOG.warning("who leads the shard is not known: %s", error.detail)
 
     @override
+    def own(self) -> OwnReplica:
+        status = self._status()
+        return OwnReplica(
+            self._shard.shard,
+            self.node_id,
+            status.role is Role.LEADER,
+            status.leader is not None,
+            status.epoch,
+            status.written,
+            status.high_watermark,
+            status.in_sync,
+            status.lacking_count,
+        )
+
+    @override
     def followers(self) -> Sequence[Follower]:
-        return () if self._replica is None else self._replica.status.members
+        return self._status().members
 
     @override
     def successor(self, node: str | None) -> str:
-        status = NOTHING if self._replica is None else self._replica.status
-        return successor(self._shard.shard, self.node_id, status, node)
+        return successor(self._shard.shard, self.node_id, self._status(), node)
 
     @override
     def hand_over_to(self, node: str, by: str) -> None:
@@ -336,6 +350,9 @@ class ReplicatedShard(OwnShard, Replicas):
         self._terms.take_no_more()
 
     # --- what is known
+
+    def _status(self) -> ReplicaStatus:
+        return NOTHING if self._replica is None else self._replica.status
 
     def _known(self) -> ShardView | None:
         return self._node.metadata.snapshot.shards.get(self._shard.shard)

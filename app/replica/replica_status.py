@@ -71,6 +71,8 @@ class ReplicaStatus:
     """The other replicas; only while it leads."""
     alarms: tuple[ReplicaAlarm, ...] = ()
     failed: str | None = None
+    lacking_count: int = 0
+    """So many more would have to answer before sends are taken; only while it leads."""
 
 
 NOTHING = ReplicaStatus(Role.PAUSED, 0, None, 0, 0, 0, (), 0)
@@ -102,6 +104,7 @@ def status_of(
         state.promise.in_sync_version,
         () if leader is None else _members(leader, state.end.written, state.now_ms),
         tuple(alarms),
+        lacking_count=leader.lacking_members if role is Role.LEADER and leader is not None else 0,
     )
 
 

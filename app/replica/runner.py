@@ -340,6 +340,7 @@ class ReplicaRunner(Replicating):
                 role=role,
                 leader=None,
                 members=(),
+                lacking_count=0,
                 alarms=tuple(alarms),
                 failed=self._failed,
             )
@@ -347,7 +348,7 @@ class ReplicaRunner(Replicating):
         self._status = status_of(driver.replica, driver.high_watermark, alarms)
         leader, leading = driver.replica.leader, self._owner.leading
         if leader is not None and leading is not None:
-            lacking = leader.lacking_members if driver.replica.is_serving else 0
+            lacking = self._status.lacking_count
             too_few = f"{lacking} more would have to answer" if lacking else None
             if too_few != self._too_few:
                 self._too_few = too_few

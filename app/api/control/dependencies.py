@@ -68,7 +68,7 @@ class Services:
     following: Following | None = None
     """Of a node that follows."""
     replicas: Replicas | None = None
-    """Of a node that leads a shard of several replicas."""
+    """Of a node with a replica of a shard, whether it leads or not; None: it has a shard alone."""
 
     @property
     def broker(self) -> Broker:

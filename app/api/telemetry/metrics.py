@@ -10,7 +10,9 @@ from itertools import accumulate
 from typing import Final, NamedTuple, Protocol
 
 from app.api.http.memory_budget import MemoryBudget
+from app.api.ports import Replicas
 from app.api.telemetry.metric_family import Family, one
+from app.api.telemetry.replica_metrics import replica_families
 from app.api.telemetry.request_metrics import LATENCY_BUCKETS_S, RequestMetrics
 from app.api.telemetry.traffic_metrics import node_labels, traffic_families
 from app.broker import Broker
@@ -61,6 +63,8 @@ class Sources(NamedTuple):
     """`LagReader.pair_lags`."""
     denials_unnamed: int = 0
     """`AuditTrail.unnamed_count`."""
+    replicas: Replicas | None = None
+    """Of a node that has a replica of a shard."""
 
 
 def render_metrics(sources: Sources) -> str:
@@ -73,9 +77,11 @@ def following_metrics(
     traffic: RequestMetrics,
     connections: ConnectionCounts | None,
     denials_unnamed: int,
+    replicas: Replicas | None,
 ) -> str:
-    """Of a node that leads nothing: what is the process's."""
+    """Of a node that leads nothing: what is the process's, and its replica's."""
     families = [*_traffic(traffic), *_readiness(health), *_denials(traffic, denials_unnamed)]
+    families += replica_families(replicas)
     if connections is not None:
         families += _connections(connections)
     return "".join(map(_text, families))
@@ -100,6 +106,7 @@ def _families(sources: Sources) -> Iterator[Family]:
     yield from traffic_families(sources.broker, sources.metadata, sources.lags)
     yield from _state(sources)
     yield from _denials(sources.traffic, sources.denials_unnamed)
+    yield from replica_families(sources.replicas)
     if sources.connections is not None:
         yield from _connections(sources.connections)
 

@@ -474,7 +474,7 @@ async def _said_by_leaders(services: Services, access: RequestContext) -> _AllSa
     asked = [
         name
         for name, shard in services.metadata.snapshot.shards.items()
-        if shard.members and shard.leader and (name != own or services.replicas is None)
+        if shard.members and shard.leader and (name != own or services.led is None)
     ]
     for name, answer in zip(
         asked, await asyncio.gather(*(_asked(relay, access, name) for name in asked)), strict=True

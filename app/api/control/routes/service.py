@@ -79,14 +79,27 @@ async def get_metrics(services: WithServices) -> PlainTextResponse:
     broker, metadata = services.led, services.metadata
     if broker is None:
         text = following_metrics(
-            services.health, services.traffic, services.connections, metadata.audit.unnamed_count
+            services.health,
+            services.traffic,
+            services.connections,
+            metadata.audit.unnamed_count,
+            services.replicas,
         )
         return PlainTextResponse(text, media_type=CONTENT_TYPE)
     dead_letters = await broker.dead_letters.count_all(list(metadata.snapshot.groups))
     lags = await broker.lag.pair_lags(METRIC_LABELS_MAX)
     connections = services.connections
     unnamed = metadata.audit.unnamed_count
-    sources = Sources(broker, metadata, services.traffic, connections, dead_letters, lags, unnamed)
+    sources = Sources(
+        broker,
+        metadata,
+        services.traffic,
+        connections,
+        dead_letters,
+        lags,
+        unnamed,
+        services.replicas,
+    )
     parts = []
     for part in metric_parts(sources):
         parts.append(part)

@@ -4,6 +4,7 @@ A name or a label that a node does not have would leave an alarm silent and a pa
 an error.
 """
 
+import asyncio
 import json
 import re
 import subprocess
@@ -17,12 +18,18 @@ import pytest
 import yaml
 from promql_parser import AggregateExpr, BinaryExpr, Expr, MatchOp, VectorSelector
 
+from tests.support.cluster.three_replicas import three_replicas
+from tests.support.metadata.databases import PostgresDatabases
 from tests.support.nodes.node import ROOT, run_node
+
+pytestmark = pytest.mark.postgres
 
 RULES: Final = ROOT / "deploy/prometheus/curlew.rules.yml"
 DASHBOARD: Final = ROOT / "deploy/grafana/curlew.json"
 ALERTS_PAGE: Final = ROOT / "docs/running/monitoring/alerts.md"
 
+OF_A_REPLICA: Final = "curlew_replica"
+"""What the names of the metrics begin with that only a node with a replica has."""
 OF_PROMETHEUS: Final = frozenset({"job", "instance"})
 """Labels that it adds to every sample by itself."""
 _SAMPLE: Final = re.compile(r"(\w+)(?:\{(.*)\})? \S+")
@@ -95,14 +102,40 @@ def exposition_of(text: str) -> Exposition:
 
 
 @pytest.fixture(scope="module")
-def exposition(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exposition]:
+def of_lone_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     directory = tmp_path_factory.mktemp("monitored")
     with run_node(directory) as node, httpx.Client(base_url=node.url, timeout=60) as http:
         http.post("/v1/topics/orders/messages", content=b"12345").raise_for_status()
         refused = http.post("/v1/topics/orders/messages", headers={"mq-delay": "no time"})
         assert refused.status_code == 400
         http.post("/v1/topics/orders/groups/billing/messages:receive").raise_for_status()
-        yield exposition_of(http.get("/metrics").text)
+        yield http.get("/metrics").text
+
+
+@pytest.fixture(scope="module")
+def of_leader(
+    tmp_path_factory: pytest.TempPathFactory, postgres_databases: PostgresDatabases
+) -> str:
+    """What a node shows that leads two others."""
+
+    async def fetched() -> str:
+        directory = tmp_path_factory.mktemp("replicas")
+        async with three_replicas(directory, postgres_databases.migrated()) as replicas:
+            return (await (await replicas.led()).client.get("/metrics")).text
+
+    return asyncio.run(fetched())
+
+
+@pytest.fixture(scope="module")
+def exposition(of_lone_node: str, of_leader: str) -> Exposition:
+    """What the two show between them."""
+    lines = [line for line in of_leader.splitlines() if OF_A_REPLICA in line]
+    assert lines
+    return exposition_of("\n".join([of_lone_node, *lines]))
+
+
+def test_a_lone_node_shows_nothing_of_replicas(of_lone_node: str) -> None:
+    assert OF_A_REPLICA not in of_lone_node
 
 
 def alerts() -> list[dict[str, Any]]:

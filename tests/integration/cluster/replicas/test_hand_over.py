@@ -88,6 +88,15 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(tmp_path: Path, url
         assert (shown["in_sync"], shown["connected"]) == (False, False)
         assert shown["out_of_sync_ms"] >= 0
         assert shown["why"] == "it is not connected"
+        figures = (await leader.client.get("/metrics")).text
+        labels = f'{{shard="{SHARD}",replica="{gone.node.node_id}"}}'
+        assert f"curlew_replica_in_sync{labels} 0\n" in figures
+        assert f'curlew_replicas_lacking{{shard="{SHARD}"}} 0\n' in figures
+        here = f'{{shard="{SHARD}",replica="{asked.node.node_id}"}}'
+        figures = (await asked.client.get("/metrics")).text
+        assert f"curlew_replica_leading{here} 0\n" in figures
+        assert f"curlew_replica_leader_known{here} 1\n" in figures
+        assert "curlew_replica_in_sync" not in figures  # the leader tells of it
         assert leader.node.broker.epochs.current == epoch
         assert await replicas.led() is leader
 

@@ -11,8 +11,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
+import psycopg
 import pytest
 
+from app.cluster import migrate
 from app.cluster.replication.replica_state import Timing
 from app.domain.limits import MIB
 from tests.crash.sweeps.disks import (
@@ -225,3 +227,75 @@ def test_nobody_is_elected_before_the_database_is_back(
         shard.start(leader)
         shard.in_sync()
     check(shard, sender)
+
+
+@pytest.fixture
+def own_shard(tmp_path: Path, own_postgres_server: PostgresServer) -> Iterator[Shard]:
+    """With a database that the test may replace."""
+    url = own_postgres_server.new_database()
+    migrate(url)
+    with three_processes(tmp_path, url) as made:
+        yield made
+
+
+def fail_over(shard: Shard, sender: Sender) -> None:
+    """Another one leads, in an epoch that was not before."""
+    killed = shard.leader()
+    shard.kill(killed)
+    sender.goes_on()
+    shard.start(killed)
+    shard.in_sync()
+
+
+def test_a_database_of_before_learns_from_the_leader(
+    own_shard: Shard, own_postgres_server: PostgresServer
+) -> None:
+    """It was restored from a copy, or a standby that lagged has taken its place."""
+    shard, server = own_shard, own_postgres_server
+    with Sender(shard.urls) as sender:
+        sender.goes_on()
+        server.keep_copy("before")
+        fail_over(shard, sender)
+        leader, epoch = shard.leader(), epoch_of(server)
+        server.bring_copy_back("before")
+        assert epoch_of(server) < epoch
+        wait_until(lambda: epoch_of(server) == epoch)
+        sender.goes_on()
+        assert shard.leader() == leader
+        fail_over(shard, sender)
+    check(shard, sender)
+
+
+def test_nobody_leads_by_a_database_of_before(
+    own_shard: Shard, own_postgres_server: PostgresServer
+) -> None:
+    """No leader lives that could tell it; the newest copy ends that."""
+    shard, server = own_shard, own_postgres_server
+    with Sender(shard.urls) as sender:
+        sender.goes_on()
+        server.keep_copy("before")
+        fail_over(shard, sender)
+        fail_over(shard, sender)
+    for name in NAMES:
+        shard.kill(name)
+    server.keep_copy("newest")
+    server.bring_copy_back("before")
+    for name in NAMES:
+        shard.start(name)
+    wait_until(lambda: all(is_regressed(shard, name) for name in NAMES))
+    refused = send_one(shard, "a")
+    assert (refused.status_code, outcome(refused)) == (503, "not_stored")
+    server.bring_copy_back("newest")
+    shard.in_sync()
+    check(shard, sender)
+
+
+def epoch_of(server: PostgresServer) -> int:
+    """As the database has it."""
+    with psycopg.connect(server.url("test_1")) as connection:
+        ((epoch,),) = connection.execute("SELECT epoch FROM shards").fetchall()
+    return int(epoch)
+
+
+def is_regressed(shard: Shard, name: str) -> bool:
+    return "METADATA_REGRESSED" in shard.asked(name, "GET", "/readyz").text

@@ -7,6 +7,7 @@ iproute2). A host here has an address, `lo`, and nothing of this machine's netwo
 import os
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -41,6 +42,7 @@ class Host:
         self.name = name
         self.address = address
         self.namespace = namespace
+        self._lost: Counter[str] = Counter()
         self._thread = ThreadPoolExecutor(1, initializer=partial(enter_network, namespace))
         """What runs there has its sockets in the namespace."""
 
@@ -54,12 +56,15 @@ class Host:
         return self._thread.submit(what).result()
 
     def lose_what_goes_to(self, address: str) -> None:
-        """From now on; what comes from there still arrives."""
+        """From now on, until `reach` was said as often; what comes from there still arrives."""
+        self._lost[address] += 1
         _ip("-n", self.namespace, "neigh", "replace", address, *_forever(NOWHERE))
 
     def reach(self, address: str) -> None:
         """Undo `lose_what_goes_to`."""
-        _ip("-n", self.namespace, "neigh", "del", address, "dev", "eth0")
+        self._lost[address] -= 1
+        if not self._lost[address]:
+            _ip("-n", self.namespace, "neigh", "del", address, "dev", "eth0")
 
     def close(self) -> None:
         self._thread.shutdown()

@@ -101,6 +101,22 @@ class PostgresServer:
             self._process.wait(timeout=_START_S)
             self._process = None
 
+    def keep_copy(self, name: str) -> None:
+        """Of all that it holds now; it stops for it."""
+        self.stop()
+        self._copy(self._data, name)
+        self.start()
+
+    def bring_copy_back(self, name: str) -> None:
+        """Go on, after a stop, with what it held when the copy was made."""
+        self.stop()
+        shutil.rmtree(self._data)
+        self._copy(name, self._data)
+        self.start()
+
+    def _copy(self, source: str, target: str) -> None:
+        subprocess.run(["cp", "-a", source, target], cwd=self._directory, check=True)
+
     def destroy(self) -> None:
         self.stop()
         shutil.rmtree(self._directory)

@@ -180,17 +180,26 @@ class Lookups:
         return placed
 
     def placed(self, message_id: str, end: int, *, wait_for_disk: bool) -> StoredMessage | None:
-        """The message at the place that an id of this store names."""
+        """The message at the place that an id of this store names.
+
+        What looks like a record may stand in the body of one, with whatever its sender wrote into
+        it: a message is only what its queue has at that place.
+        """
         place = decode_message_id(message_id)
         if place is None or place.store_id != self._store_id:
             return None
-        record = read_record(self._source, place.physical_offset, end, wait_for_disk=wait_for_disk)
+        at = place.physical_offset
+        record = read_record(self._source, at, end, wait_for_disk=wait_for_disk)
         if record is None:
             return None
         message = decode_message(record, self._store_id)
-        if not self._is_kept(message.topic, message.queue_id, message.queue_offset):
+        if message.store_time_ms != place.store_time_ms:
             return None
-        return message if message.store_time_ms == place.store_time_ms else None
+        queue, offset = self._queues.find(message.topic, message.queue_id), message.queue_offset
+        if queue is None or not queue.min_offset <= offset < queue.max_offset:
+            return None
+        (unit,) = queue.units(offset, offset + 1, wait_for_disk=wait_for_disk)
+        return message if unit[0] == at else None
 
     def _is_kept(self, topic: str, queue_id: int, queue_offset: int) -> bool:
         queue = self._queues.find(topic, queue_id)

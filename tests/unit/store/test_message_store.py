@@ -15,6 +15,8 @@ from app.domain.message import Message, java_hash
 from app.domain.positions import FlushMode
 from app.store import OsFiles, StoreLocked, StoreUnusable, paths
 from app.store.formats.files.consume_queue import UNIT
+from app.store.formats.record.message_id import decode_message_id, encode_message_id
+from app.store.formats.record.record import FIXED_BYTES, encode_record
 from app.store.read import queue_reads as reading
 from tests.support.stores.simulated_files import Fault, SimulatedFiles
 from tests.support.stores.stores import SMALL, OpenStore, lose_checkpoints, open_store
@@ -86,6 +88,33 @@ def test_store_time_never_runs_backwards(opened: OpenStore) -> None:
     first = opened.send(b"a").store_time_ms
     opened.clock.set_wall(first - 3_600_000)
     assert opened.send(b"b").store_time_ms == first
+
+
+@pytest.mark.parametrize("queue_offset", [0, 2, 3, 1 << 40])
+def test_a_record_within_a_body_is_no_message(opened: OpenStore, queue_offset: int) -> None:
+    """Who knows where its next message will stand can put a record there, with another's origin."""
+    first, second = (decode_message_id(opened.send(b"x").message_ids[0]) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    next_place = 2 * second.physical_offset - first.physical_offset
+    at, time_ms = next_place + FIXED_BYTES, second.store_time_ms
+    forged = encode_record(
+        topic=b"orders",
+        queue_id=0,
+        queue_offset=queue_offset,
+        physical_offset=at,
+        body=b"forged",
+        properties=b"RETRY_TOPIC\x01payments\x02",
+        born_time_ms=time_ms,
+        store_time_ms=time_ms,
+        store_host=bytes(8),
+    )
+    sent = decode_message_id(opened.send(forged).message_ids[0])
+    assert sent is not None
+    assert sent.physical_offset == next_place
+    message_id = encode_message_id(sent.store_id, time_ms, at)
+    assert opened.store.read_message(message_id) is None
+    assert opened.store.read_message(message_id, topic="orders") is None
 
 
 def test_a_message_is_found_by_its_id(opened: OpenStore, root: Path) -> None:

@@ -37,24 +37,23 @@ class Candidate:
         """Another replica says what it has."""
         if message.question == self._question and self._change is None:
             self._answers[node] = message
-            if len(self._answers) == len(self._state.peers):
+            if self._is_complete or self._waited_ms >= self._state.timing.ask_ms:
                 return self._stand()
         return Outcome.WAITING
 
     def tick(self) -> Outcome:
         """Stand with the answers that have come in time."""
-        waited = self._state.now_ms - self._since_ms
-        if self._change is None and waited >= self._state.timing.ask_ms:
+        waited_ms, timing = self._waited_ms, self._state.timing
+        if self._change is None and waited_ms >= timing.ask_ms:
             return self._stand()
-        if waited >= self._state.timing.lease_ms:
+        if waited_ms >= timing.lease_ms:
             return Outcome.GIVEN_UP  # the database says nothing; the row will tell later
         return Outcome.WAITING
 
     def row_seen(self, event: RowSeen) -> Outcome:
         """A row of before the attempt began says nothing."""
         del event
-        is_complete = len(self._answers) == len(self._state.peers)
-        return self._stand() if is_complete and self._change is None else Outcome.WAITING
+        return self._stand() if self._is_complete and self._change is None else Outcome.WAITING
 
     def row_changed(self, event: RowChanged) -> Outcome:
         """The database has decided."""
@@ -67,6 +66,14 @@ class Candidate:
         stands once more under a new term."""
         return Outcome.GIVEN_UP if change is self._change else Outcome.WAITING
 
+    @property
+    def _is_complete(self) -> bool:
+        return len(self._answers) == len(self._state.peers)
+
+    @property
+    def _waited_ms(self) -> int:
+        return self._state.now_ms - self._since_ms
+
     def _stand(self) -> Outcome:
         state, row = self._state, self._state.row
         if row is None or state.lease_seen_ms < self._since_ms:
@@ -77,6 +84,8 @@ class Candidate:
         epoch = max(row.term.epoch, state.promise.term.epoch, *promised, 0) + 1
         self.term = Term(epoch, state.new_grant())
         if state.me in row.in_sync:
+            if self._has_too_few(row) and self._waited_ms < state.timing.fence_ms:
+                return Outcome.WAITING
             if not self._may_stand(row) or self._another_has_more(row):
                 return Outcome.GIVEN_UP
             self._change = Elect(row.term, self.term, state.me, state.timing.lease_ms)
@@ -105,10 +114,18 @@ class Candidate:
             state.alarm(METADATA_REGRESSED, "the database knows less than replicas have promised")
         return is_behind
 
+    def _is_named(self, row: ShardRow) -> bool:
+        me = self._state.me
+        return row.handed_to == me.node or row.leader == me
+
     def _may_stand(self, row: ShardRow) -> bool:
-        state = self._state
-        is_named = row.handed_to == state.me.node or row.leader == state.me
-        return is_named or state.is_lease_over()
+        is_free = self._state.is_lease_over() and not self._has_too_few(row)
+        return self._is_named(row) or is_free
+
+    def _has_too_few(self, row: ShardRow) -> bool:
+        """Whether fewer replicas answer than it needs to confirm something, where the row does not
+        name it: it would end the reads of a leader, and serve none itself."""
+        return not self._is_named(row) and len(self._answers) + 1 < row.min_in_sync
 
     def _another_has_more(self, row: ShardRow) -> bool:
         """A member of the set with a longer log goes first; of equal ones it does not matter."""
@@ -123,8 +140,7 @@ class Candidate:
         """R7: whether every member of the set has come back without proof that it kept everything,
         and this replica has the most of all that answer, also of those outside of the set."""
         state = self._state
-        is_complete = len(self._answers) == len(state.peers)
-        if not state.is_lease_over() or (not state.end.written and not is_complete):
+        if not state.is_lease_over() or (not state.end.written and not self._is_complete):
             return False  # who has nothing leads only where nobody has anything
         for member in row.in_sync:
             answer = self._answers.get(member.node)

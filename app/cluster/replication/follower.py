@@ -67,7 +67,7 @@ class Follower:
         """A leader gives a sign of life each `sign_ms`; three that are missing end a connection."""
         state = self._state
         silence = state.now_ms - state.heard_leader_ms
-        return is_silent and silence > 3 * state.timing.sign_ms + state.timing.ask_ms
+        return is_silent and silence > state.timing.silence_ms
 
     def _leader_node(self) -> str | None:
         state = self._state

@@ -29,6 +29,8 @@ class FollowerView:
     mark_ms: int = 0
     """At this time it had all of the log as it was some time before; see `caught_up`."""
 
+    heard_ms: int = 0
+    """When it said last how far its log is; at first when this leadership began."""
     out_ms: int | None = None
     """Since when it is not in sync, at the earliest since this leadership began; None: it is."""
 
@@ -46,11 +48,15 @@ class FollowerView:
             self.mark_end, self.mark_ms = end, now_ms
 
 
+def _new_view(node: str, now_ms: int) -> FollowerView:
+    return FollowerView(node, mark_ms=now_ms, heard_ms=now_ms)
+
+
 class Followers:
     """All of one leadership."""
 
     def __init__(self, nodes: Iterable[str], now_ms: int) -> None:
-        self._views = {node: FollowerView(node, mark_ms=now_ms) for node in nodes}
+        self._views = {node: _new_view(node, now_ms) for node in nodes}
 
     def __iter__(self) -> Iterator[FollowerView]:
         return iter(self._views.values())
@@ -59,7 +65,7 @@ class Followers:
         """The view of a node; made when there is none."""
         view = self._views.get(node)
         if view is None:
-            view = self._views[node] = FollowerView(node, mark_ms=now_ms)
+            view = self._views[node] = _new_view(node, now_ms)
         return view
 
     def connected(self) -> list[FollowerView]:
@@ -86,9 +92,16 @@ class Followers:
         }
 
     def was_paused(self, gap_ms: int) -> None:
-        """This node itself stood still: nobody was slow in that time."""
+        """This node itself stood still: nobody was slow or silent in that time."""
         for view in self._views.values():
             view.mark_ms += gap_ms
+            view.heard_ms += gap_ms
+
+    def was_heard(self, member: Member, since_ms: int) -> bool:
+        """Whether this leader's words reach it, and its words this leader: since then it has said
+        how far its log is. Who has not greeted yet counts for as long behind an election."""
+        view = self._views.get(member.node)
+        return view is not None and view.member in {None, member} and view.heard_ms >= since_ms
 
     def slow(self, members: Iterable[Member], before_ms: int) -> list[Member]:
         """Those that had all of the log before `before_ms` for the last time; the slowest first."""

@@ -11,6 +11,7 @@ from app.cluster.replication.events import (
     AppendTermStart,
     ChangeRow,
     MoveWatermark,
+    ReadRow,
     Send,
     SendBlocks,
     Serve,
@@ -259,7 +260,7 @@ class Leader:
         if view is None or message.term != self.term or view.member is None:
             return
         first = view.ends.written < 0 or view.ends.written > message.written
-        view.ends = LogEnd(message.written, message.flushed)
+        view.ends, view.heard_ms = LogEnd(message.written, message.flushed), state.now_ms
         view.noted_version = message.noted_version
         view.would_rest, view.has_room = message.would_rest, message.has_room
         self._has_promised(view.member)
@@ -396,14 +397,17 @@ class Leader:
 
     # --- R8, R10 and time
 
-    def tick(self, gap_ms: int) -> None:
-        """Renew, repeat, give signs, look who is slow. `gap_ms`: since the last tick."""
+    def was_paused(self, gap_ms: int) -> None:
+        """This node itself stood still: nobody was slow or silent in that time."""
+        self._followers.was_paused(gap_ms)
+
+    def tick(self) -> None:
+        """Renew, repeat, give signs, look who is slow."""
         state, timing = self._state, self._state.timing
-        if gap_ms > timing.pause_ms:
-            self._followers.was_paused(gap_ms)
         if state.now_ms - self._renewed_ms >= timing.row_ms:
             self._renewed_ms = state.now_ms
-            state.actions.append(ChangeRow(Renew(self.term, timing.lease_ms)))
+            renewal = ChangeRow(Renew(self.term, timing.lease_ms))
+            state.actions.append(ReadRow() if self._is_unheard() else renewal)
             self._repeat_lost_changes()
         if state.now_ms - self._signed_ms >= timing.sign_ms:
             self._sign()
@@ -443,8 +447,8 @@ class Leader:
         state, timing = self._state, self._state.timing
         is_early = state.now_ms - full_since_ms < 2 * timing.sign_ms
         is_new = state.now_ms - self._serving_ms < timing.lease_ms
-        is_unheard = self._lease_end_ms - state.now_ms < timing.lease_ms // 2
-        if self.phase is not Phase.SERVING or is_early or is_new or is_unheard:
+        is_old = self._lease_end_ms - state.now_ms < timing.lease_ms // 2
+        if self.phase is not Phase.SERVING or is_early or is_new or is_old:
             return []
         unfit = self._unfit()
         return [
@@ -452,6 +456,16 @@ class Leader:
             for each in self._successors()
             if each not in unfit and self._followers.ends_of(each).written >= self._confirmation.end
         ]
+
+    def _is_unheard(self) -> bool:
+        """R8: too few of the set answer to confirm anything, where the other replicas might without
+        this one. It goes on, and reads are served, but its lease ends: who does not hear it either,
+        and is heard by enough, is elected. It renews again once it is heard."""
+        state, in_sync = self._state, self._in_sync.in_sync
+        since_ms = state.now_ms - state.timing.silence_ms
+        heard = [each for each in in_sync - {state.me} if self._followers.was_heard(each, since_ms)]
+        others_may = in_sync != {state.me} and len(state.peers) >= self._min_in_sync
+        return others_may and len(heard) + 1 < self._min_in_sync
 
     def _repeat_lost_changes(self) -> None:
         state = self._state

@@ -82,6 +82,8 @@ class Replica:
         """Take one event in. `now_ms` never goes back."""
         state = self.state
         gap_ms, state.now_ms = now_ms - state.now_ms, now_ms
+        if gap_ms > state.timing.pause_ms:
+            self._was_paused(gap_ms)
         if isinstance(event, RowSeen | RowChanged):
             self._row_answered(event)
         elif isinstance(event, DatabaseAway):
@@ -89,7 +91,7 @@ class Replica:
         elif isinstance(event, Received):
             self._received(event.node, event.message)
         elif isinstance(event, Tick):
-            self._tick(gap_ms)
+            self._tick()
         else:
             self._local(event)
         self._settle_role()
@@ -131,10 +133,17 @@ class Replica:
         elif not isinstance(event, RoomSeen):
             assert_never(event)
 
-    def _tick(self, gap_ms: int) -> None:
+    def _was_paused(self, gap_ms: int) -> None:
+        """This node stood still: what others said meanwhile is heard from now on."""
+        if isinstance(self._role, Leader):
+            self._role.was_paused(gap_ms)
+        else:
+            self.state.heard_leader_ms += gap_ms
+
+    def _tick(self) -> None:
         role, state = self._role, self.state
         if isinstance(role, Leader):
-            role.tick(gap_ms)
+            role.tick()
             return
         if state.now_ms - self._row_asked_ms >= state.timing.row_ms:
             self._row_asked_ms = state.now_ms

@@ -35,13 +35,18 @@ class Timing:
     sign_ms: int = 500
     """Between two signs of life of a leader to its followers."""
     pause_ms: int = 400
-    """A gap between two ticks that is longer than this was a pause of this node itself."""
+    """A gap between two events that is longer than this was a pause of this node itself."""
     tick_ms: int = 50
     hand_over_ms: int = 2_000
     """A hand-over that an operator asks for is given up after so long; the term ends all the same.
     """
     rest_ms: int = 15_000
     """Who could not lead leaves the shard to the other members for so long."""
+
+    @property
+    def silence_ms(self) -> int:
+        """Who is not heard for so long is not reached: three signs of life are missing."""
+        return 3 * self.sign_ms + self.ask_ms
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from app.cluster.replication.replica_state import ReplicaState
 from app.cluster.replication.shard_row import ChangeInSync, Elect, Found, ShardRow
 from app.cluster.replication.terms import Promise
 from tests.property.replication.judge import Violation
+from tests.property.replication.scenarios import stand_without_enough_answers
 from tests.property.replication.simulated_shard import Day, SimulatedShard
 
 SEEDS_MAX = 400
@@ -121,10 +122,12 @@ def believe_the_ends_of_a_former_disk(patch: Patch) -> None:
 
 
 def take_each_row_for_proven(patch: Patch) -> None:
+    stand_without_enough_answers(patch)  # a candidate that asks two finds nearly each lost change
     patch.setattr(Leader, "_is_proven", property(lambda _: True))
 
 
 def found_by_one(patch: Patch) -> None:
+    stand_without_enough_answers(patch)  # else one that was founded alone seldom leads
     apply = Found.apply
 
     def alone(self: Found, row: ShardRow, now_ms: int) -> ShardRow | None:

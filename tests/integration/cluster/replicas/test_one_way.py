@@ -83,3 +83,20 @@ async def test_a_leader_that_nobody_hears_confirms_nothing(tmp_path: Path, url: 
         assert sorted(found[0]) == sorted(expected)
         if lost.json()["outcome"] == "not_stored":
             assert "two" not in found[0]
+
+
+async def test_a_leader_that_nobody_hears_is_replaced_meanwhile(tmp_path: Path, url: str) -> None:
+    async with three_replicas(tmp_path, url) as replicas:
+        leader = await replicas.led()
+        await leader.client.put(TOPIC, json={"queues": 1})
+        await send(leader, "one")
+        left = others(replicas, leader)
+        heal = silence(leader, *left)
+        await until(lambda: any(each in left for each in replicas.leaders()))
+        (second,) = (each for each in replicas.leaders() if each in left)
+        await send(second, "two")
+        heal()
+        await replicas.in_sync(3)
+        await until(lambda: replicas.leaders() == [second])
+        for each in replicas.nodes.values():
+            assert await bodies(each) == ["one", "two"]

@@ -10,6 +10,7 @@ from app.cluster.replication.events import (
     Appended,
     AppendTermStart,
     ChangeRow,
+    ReadRow,
     Send,
     TakeNoMore,
     TransferAsked,
@@ -20,6 +21,7 @@ from app.cluster.replication.replica_state import ReplicaState, Timing
 from app.cluster.replication.shard_row import (
     ChangeInSync,
     HandOver,
+    Renew,
     RowChange,
     ShardRow,
     WriteBack,
@@ -56,7 +58,7 @@ def taking_over(min_in_sync: int = 2) -> Leader:
     """As `elected`, and nobody has promised in time."""
     leader = elected(min_in_sync)
     leader._state.now_ms = TIMING.fence_ms
-    leader.tick(0)
+    leader.tick()
     assert leader.phase is Phase.TAKING_OVER
     return leader
 
@@ -119,7 +121,7 @@ def test_one_that_joined_unheard_of_counts_in_the_proof() -> None:
     """Its set may be the newest, and the database have forgotten that it joined."""
     leader = elected(peers=("B",))
     leader._state.now_ms = TIMING.fence_ms
-    leader.tick(0)
+    leader.tick()
     assert noted(leader) == 7
     leader.promise_answer(promise(B))
     assert noted(leader) == 9
@@ -254,7 +256,7 @@ def test_a_leader_whose_disk_is_full_names_one_with_room(
     leader = full(serving_with(frozenset()))
     for view in leader.followers:
         view.has_room = view.member not in full_ones
-    leader.tick(0)
+    leader.tick()
     handed = [each for each in changes(leader) if isinstance(each, HandOver)]
     assert handed == ([] if named is None else [HandOver(TERM, named)])
 
@@ -262,19 +264,19 @@ def test_a_leader_whose_disk_is_full_names_one_with_room(
 def test_a_full_leader_goes_on_until_the_row_has_the_next_one() -> None:
     """The database may go away, or the next one die: to have taken no more could not be undone."""
     leader = full(serving_with(frozenset()))
-    leader.tick(0)
+    leader.tick()
     asked = taken(leader)
     assert ChangeRow(HandOver(TERM, "B")) in asked
     assert TakeNoMore() not in asked
     for after_ms, named in ((TIMING.row_ms - 1, []), (1, ["B"])):  # an answer may be lost
         leader._state.now_ms += after_ms
         leader._lease_end_ms = leader._state.now_ms + TIMING.lease_ms
-        leader.tick(0)
+        leader.tick()
         assert [each.to for each in changes(leader) if isinstance(each, HandOver)] == named
     leader.disconnected("B")
     leader._state.full_since_ms = None
     leader._state.now_ms += TIMING.row_ms
-    leader.tick(0)
+    leader.tick()
     assert not [each for each in changes(leader) if isinstance(each, HandOver)]
     assert leader.over is None
 
@@ -284,27 +286,27 @@ def test_a_full_leader_names_nobody_that_lacks_something() -> None:
     end = WRITTEN + 20
     leader.appended(Appended(end, wants_sync=True))
     leader._state.end = LogEnd(end, end)
-    leader.tick(0)
+    leader.tick()
     assert not [each for each in changes(leader) if isinstance(each, HandOver)]
 
 
 def test_it_waits_for_what_the_others_say_of_their_disks() -> None:
     leader = full(serving_with(frozenset()), since_ms=TIMING.lease_ms)
     leader._state.full_since_ms = leader._state.now_ms
-    leader.tick(0)
+    leader.tick()
     assert not [each for each in changes(leader) if isinstance(each, HandOver)]
 
 
 def test_who_was_elected_just_now_stays_also_with_a_full_disk() -> None:
     leader = full(serving_with(frozenset()), served_ms=TIMING.lease_ms - 1)
-    leader.tick(0)
+    leader.tick()
     assert not [each for each in changes(leader) if isinstance(each, HandOver)]
 
 
 def test_a_full_leader_stays_while_the_database_is_silent() -> None:
     leader = full(serving_with(frozenset()))
     leader._lease_end_ms = leader._state.now_ms
-    leader.tick(0)
+    leader.tick()
     assert not [each for each in changes(leader) if isinstance(each, HandOver)]
 
 
@@ -318,7 +320,7 @@ def test_who_leaves_lets_go_of_one_that_has_died() -> None:
     leader.leave(TransferAsked())
     leader.disconnected("C")
     leader._state.now_ms += TIMING.replica_timeout_ms + 1
-    leader.tick(0)
+    leader.tick()
     assert [each.in_sync for each in changes(leader) if isinstance(each, ChangeInSync)] == [
         frozenset({A, B})
     ]
@@ -362,10 +364,10 @@ def test_a_named_member_that_does_not_come_ends_the_term_in_time() -> None:
     assert asked_for(leader, "C") == [TakeNoMore()]
     leader.ends("B", Ends(1, TERM, end, end, 9, would_rest=False))
     leader._state.now_ms += TIMING.hand_over_ms - 1
-    leader.tick(0)
+    leader.tick()
     early = leader.over
     leader._state.now_ms += 1
-    leader.tick(0)
+    leader.tick()
     assert (early, leader.over) == (None, "C did not take over in time")
     assert not [each for each in changes(leader) if isinstance(each, HandOver)]
 
@@ -381,7 +383,7 @@ def test_a_stop_takes_whoever_has_everything_behind_a_named_member() -> None:
     leader.disconnected("C")
     leader.leave(TransferAsked())
     leader._state.now_ms += TIMING.hand_over_ms
-    leader.tick(0)
+    leader.tick()
     assert leader.over is None
     assert [each for each in changes(leader) if isinstance(each, HandOver)] == [HandOver(TERM, "B")]
 
@@ -391,6 +393,90 @@ def test_since_when_a_replica_is_out_is_noted_once() -> None:
     seen = []
     for now_ms in (700, 900):
         leader._state.now_ms = now_ms
-        leader.tick(0)
+        leader.tick()
         seen.append({view.node: view.out_ms for view in leader.followers})
     assert [each["C"] for each in seen] == [700, 700]
+
+
+def renews(leader: Leader) -> bool:
+    """Whether it asks for another lease, a second later; else it looks at the row."""
+    leader._state.now_ms += TIMING.row_ms
+    taken(leader)
+    leader.tick()
+    asked = taken(leader)
+    is_renewed = ChangeRow(Renew(TERM, TIMING.lease_ms)) in asked
+    assert is_renewed is not (ReadRow() in asked)
+    return is_renewed
+
+
+def says(leader: Leader, *members: Member) -> None:
+    for member in members:
+        leader.ends(member.node, Ends(1, TERM, WRITTEN + 10, WRITTEN + 10, 9))
+
+
+def silent(leader: Leader) -> Leader:
+    """Nobody has been heard for a while."""
+    leader._state.now_ms += TIMING.silence_ms
+    return leader
+
+
+def test_a_leader_that_too_few_answer_lets_its_lease_end_and_renews_when_it_is_heard() -> None:
+    leader = serving_with(frozenset())
+    assert renews(leader)
+    assert not renews(silent(leader))
+    assert leader.over is None
+    says(leader, C)
+    assert renews(leader)
+    assert not renews(leader), "that was a while ago"
+
+
+def test_who_greets_and_says_no_more_is_not_reached() -> None:
+    leader = silent(serving_with(frozenset()))
+    leader.hello("B", Hello(2, B, Promise(TERM), leader._state.history, WRITTEN + 10))
+    assert not renews(leader)
+
+
+def test_one_outside_of_the_set_does_not_count() -> None:
+    """It cannot be elected, and nothing is confirmed with it; the member that is gone can."""
+    leader = elected(in_sync=frozenset({A, B}))
+    leader.promise_answer(promise(B))
+    leader._state.now_ms += TIMING.silence_ms
+    leader.hello("C", greeting(C))
+    leader.ends("C", Ends(1, TERM, 0, 0, 9))
+    assert not renews(leader)
+
+
+def test_one_with_an_empty_disk_under_an_old_name_does_not_count() -> None:
+    leader = silent(serving_with(frozenset()))
+    other = Member("B", 99)
+    leader.hello("B", Hello(2, other, Promise(), (), 0))
+    leader.ends("B", Ends(2, TERM, 0, 0, 9))
+    assert not renews(leader)
+
+
+@pytest.mark.parametrize(
+    ("min_in_sync", "peers", "in_sync"),
+    [(1, ("B", "C"), {A, B}), (2, ("B",), {A, B}), (2, ("B", "C"), {A})],
+    ids=["it may go on alone", "nobody can without it", "nobody else has everything"],
+)
+def test_who_is_not_heard_renews_where_no_other_one_could_do_better(
+    min_in_sync: int, peers: tuple[str, ...], in_sync: set[Member]
+) -> None:
+    assert renews(silent(elected(min_in_sync, frozenset(in_sync), peers)))
+
+
+def test_a_leader_that_stood_still_has_missed_nobody() -> None:
+    leader = silent(serving_with(frozenset()))
+    leader.was_paused(TIMING.silence_ms)
+    assert renews(leader)
+
+
+def test_a_leader_that_stood_still_lets_go_of_nobody() -> None:
+    leader = serving_with(frozenset())
+    leader.appended(Appended(WRITTEN + 20, wants_sync=True))
+    leader._state.end = LogEnd(WRITTEN + 20, WRITTEN + 20)
+    leader.tick()
+    leader._state.now_ms += TIMING.replica_timeout_ms
+    leader.was_paused(TIMING.replica_timeout_ms)
+    leader.tick()
+    assert not [each for each in changes(leader) if isinstance(each, ChangeInSync)]

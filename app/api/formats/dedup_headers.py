@@ -2,7 +2,8 @@
 
 The key's syntax is draft-ietf-httpapi-idempotency-key-header-08's, a string in quotes; the bare
 text is taken as well, since that is what people type. A key stands for one request: a digest of
-path, query, `MQ-*` headers, content type and body tells whether it is the same one. Pure.
+path, query, `MQ-*` headers, content type and body tells whether it is the same one. It is its
+principal's: nobody takes another's place with a key that can be guessed. Pure.
 """
 
 import asyncio
@@ -35,6 +36,7 @@ _HEADERS_LEFT_OUT: Final = frozenset(
 )
 _PARAMETERS_LEFT_OUT: Final = frozenset(alias.encode() for alias in _HOW_IT_IS_ASKED)
 _FINGERPRINT_BYTES: Final = 12
+_OWNER_BYTES: Final = 8
 _DIGESTED_INLINE_BYTES_MAX: Final = 256 * KIB
 """The digest of a larger body is made on a thread: a millisecond a MiB."""
 
@@ -52,7 +54,9 @@ async def claim_of(
         key = agreed("idempotency_key", of_header, key)
     producer = _producer_of(options)
     if producer is None:
-        return None if key is None else KeyToken(key, await _fingerprint(exchange, body))
+        if key is None:
+            return None
+        return KeyToken(key, await _fingerprint(exchange, body), _owner_of(exchange.caller.name))
     exchange.require(Action.PUB, Kind.PRODUCER, producer.producer_id)
     if key is not None:
         raise InvalidRequest(
@@ -61,6 +65,13 @@ async def claim_of(
             fields={"header": "Idempotency-Key"},
         )
     return producer
+
+
+def _owner_of(principal: str | None) -> str:
+    """Whose key it is, of a bounded length."""
+    if principal is None:
+        return ""
+    return blake2b(principal.encode(), digest_size=_OWNER_BYTES).hexdigest()
 
 
 def _producer_of(options: SendOptions) -> ProducerToken | None:

@@ -217,7 +217,7 @@ class DedupTable:
     def entry(self, claim: Claim, topic: str, scope: int, placed: Placed, now_ms: int) -> bytes:
         """The entry of a request that is being stored."""
         if isinstance(claim, KeyToken):
-            return encode(KEY, topic, claim.key, claim.fingerprint, now_ms, placed)
+            return encode(KEY, topic, claim.owned_key, claim.fingerprint, now_ms, placed)
         return encode(PRODUCER, *claim, topic, scope, now_ms, placed)
 
     def seal_entry(self, family: str, epoch: int, now_ms: int) -> bytes:

@@ -37,7 +37,7 @@ class KeyTable:
     def look(self, claim: KeyToken, topic: str, count: int, now_ms: int) -> Fresh | Placed:
         """As `DedupTable.look`, for a request with a key."""
         self._expire(now_ms)
-        digest = _digest_of(topic, claim.key)
+        digest = _digest_of(topic, claim.owned_key)
         entry = self._entries.get(digest)
         if entry is not None and self._kept(digest, entry, now_ms) is None:
             del self._entries[digest]

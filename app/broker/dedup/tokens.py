@@ -35,6 +35,14 @@ class KeyToken(NamedTuple):
 
     key: str
     fingerprint: str
+    owner: str = ""
+    """A digest of the principal whose key it is: the same word of another one is another key.
+    Empty: nobody was asked for a name."""
+
+    @property
+    def owned_key(self) -> str:
+        """The key as it is remembered."""
+        return f"{self.key}\0{self.owner}" if self.owner else self.key
 
 
 Claim = ProducerToken | KeyToken

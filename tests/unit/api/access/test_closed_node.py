@@ -442,3 +442,20 @@ async def test_a_refusal_says_what_would_do_and_where() -> None:
         headers = {"MQ-Namespace": "theirs"}
         sent = await node.ask("alpha", "POST", SEND.format(topic="alpha-in"), b"x", headers=headers)
         assert "may not PUB topic:alpha-in in namespace 'theirs'" in sent.json()["detail"]
+
+
+async def test_an_idempotency_key_is_its_principals() -> None:
+    """Where two teams send to one topic, none takes the other's place with a guessed key."""
+    async with closed_node() as node:
+        everybody = [principal(name, "producer") for name in ("alpha", "beta")]
+        node.access.show(everybody)
+        path, key = SEND.format(topic="alpha-in"), {"Idempotency-Key": "order-17"}
+        first = await node.ask("alpha", "POST", path, b"x", headers=key)
+        other = await node.ask("beta", "POST", path, b"y", headers=key)
+        same = await node.ask("beta", "POST", path, b"x", headers={"Idempotency-Key": "order-18"})
+        again = await node.ask("alpha", "POST", path, b"x", headers=key)
+        assert [each.status for each in (first, other, same, again)] == [201, 201, 201, 200]
+        assert again.json()["message_id"] == first.json()["message_id"]
+        reused = await node.ask("alpha", "POST", path, b"z", headers=key)
+        assert (reused.status, reused.json()["code"]) == (422, "IDEMPOTENCY_KEY_REUSED")
+        assert "idempotency key 'order-17'" in reused.json()["detail"]

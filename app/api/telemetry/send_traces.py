@@ -18,7 +18,7 @@ from app.domain.names import stored_name
 Stored = SendResult | FrameResult | Sequence[SendResult | CurlewError]
 """What a request has stored; what is delayed has no place in its queue yet."""
 
-_CLIENT: Final = (b"mq-client-id", b"mq-producer-id")
+_CLIENT: Final = b"mq-client-id"
 
 
 def trace_send(
@@ -120,19 +120,20 @@ def _runs_in_batch(
 
 def name_client(exchange: RequestContext, client_id: str | None) -> None:
     """A client that is named in the query is as good as one that is named in a header."""
-    if client_id is not None and not any(name == _CLIENT[0] for name, _ in exchange.mq_headers):
-        exchange.mq_headers.append((_CLIENT[0], client_id.encode("latin-1", "replace")))
+    if client_id is not None and not any(name == _CLIENT for name, _ in exchange.mq_headers):
+        exchange.mq_headers.append((_CLIENT, client_id.encode("latin-1", "replace")))
 
 
 def producer_in(exchange: RequestContext) -> Producer:
-    """What the request says of who sends."""
+    """What the request says of who sends. Not the id of an idempotent producer: not everybody who
+    may read the trace may know of that name."""
     if not names_producer(exchange):
         return None, None, address_of(exchange.scope)
     named = {name: value for name, value in exchange.mq_headers if name.startswith(b"mq-")}
-    client_id = next((named[name] for name in _CLIENT if named.get(name)), None)
+    client_id = named.get(_CLIENT)
     group = named.get(b"mq-producer-group")
     return (
-        None if client_id is None else client_id.decode("latin-1"),
+        client_id.decode("latin-1") if client_id else None,
         None if group is None else stored_name(exchange.namespace, group.decode("latin-1")),
         address_of(exchange.scope),
     )

@@ -38,9 +38,9 @@ async def mess(node: ClosedNode) -> None:
         for body in (b"s", b"t"):
             headers = {
                 "MQ-Producer-Id": f"{own}-job",
-                "MQ-Client-Id": "c1",
                 **SEQUENCE,
                 "MQ-Producer-Seq": str(int(body == b"t")),
+                **({"MQ-Client-Id": "c1"} if body == b"s" else {}),
             }
             await node.ask("admin", "POST", f"/v1/topics/{topic}/messages", body, headers=headers)
         half = {"MQ-Transaction": f"prepare; group={own}-pg"}

@@ -188,8 +188,8 @@ def outcome_of(answer: Answer, wanted: int) -> str:
     """What is certain after an answer: done, not done, or neither."""
     if answer.status == wanted:
         return "ok"
-    is_open = answer.status == 0 or answer.document.get("outcome") == "unknown"
-    return "unknown" if is_open or answer.status == 500 else "refused"
+    is_refused = 400 <= answer.status < 500 or answer.document.get("outcome") == "not_stored"
+    return "refused" if is_refused else "unknown"
 
 
 def delivered_of(answer: Answer) -> list[Delivered]:

@@ -17,7 +17,7 @@ from tests.crash.nemesis.faults import BESIDE, FAULTS, Victims
 from tests.crash.nemesis.load import ClusterLoad, cluster_load
 from tests.crash.sweeps.disks import mounted_tmpfs
 from tests.history.checker import Rules, check
-from tests.history.events import Sent
+from tests.history.events import Event, Received, Sent, Settled
 from tests.history.load import MAX_ATTEMPTS
 from tests.support.cluster.hosts import network
 from tests.support.cluster.three_processes import NAMES, three_processes
@@ -61,6 +61,8 @@ class Report(NamedTuple):
     violations: dict[str, list[str]]
     log: Log
     """That all three replicas have."""
+    events: list[Event]
+    """All that was seen."""
 
     def silence_s(self, of: Round) -> float:
         """The longest time in that round in which no send was confirmed."""
@@ -68,6 +70,29 @@ class Report(NamedTuple):
         within = sorted(end for end in ends if of.began_s < end < of.converged_s)
         marks = [of.began_s, *within, of.converged_s]
         return max(after - before for before, after in pairwise(marks))
+
+    def of_message(self, body: str) -> list[str]:
+        """What was seen of one message, and the rounds beside it, in the order of their ends."""
+        found: list[tuple[float, str]] = []
+        handles: set[str] = set()
+        for event in sorted(self.events, key=lambda each: each.ended_s):
+            if isinstance(event, Received):
+                for each in event.messages:
+                    if each.body == body:
+                        handles.add(each.handle)
+                        found.append((event.ended_s, f"{event.client} has it: {each}"))
+            elif isinstance(event, Settled) and event.handle in handles:
+                handles.add(event.new_handle)
+                found.append((event.ended_s, str(event)))
+            elif isinstance(event, Sent) and event.body == body:
+                found.append((event.ended_s, str(event)))
+        first, last = found[0][0], found[-1][0]
+        found += [
+            (each.began_s, str(each))
+            for each in self.rounds
+            if each.began_s < last + 60 and each.converged_s > first - 60
+        ]
+        return [f"{seconds:.3f} {text}" for seconds, text in sorted(found)]
 
 
 class Nemesis:
@@ -115,7 +140,7 @@ class Nemesis:
 
         wait_until(are_one)
         violations = check(events, Rules(max_attempts=MAX_ATTEMPTS))
-        return Report(self._rounds, self._load.sent(), violations, logs[0])
+        return Report(self._rounds, self._load.sent(), violations, logs[0], events)
 
 
 def log_of(store: Path) -> Log:

@@ -8,6 +8,7 @@ or a cluster did not come back. Needs root.
 """
 
 import argparse
+import shutil
 import sys
 import tempfile
 from collections import Counter, defaultdict
@@ -20,6 +21,7 @@ from typing import Final
 from tests.crash.nemesis.nemesis import Report, running_nemesis
 from tests.crash.sweeps.sweep import write_figures
 from tests.support.cluster.hosts import why_not
+from tests.support.cluster.three_processes import NAMES
 
 TWO_AT_ONCE: Final = "two at once"
 
@@ -61,26 +63,34 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=25)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--directory", type=Path, help="keep what the nodes and workers wrote here")
     parser.add_argument("--write", type=Path, help="put the figures into this file")
     options = parser.parse_args()
     if reason := why_not():
         print(reason, file=sys.stderr)
         return 1
     began_s = monotonic()
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        running_nemesis(Path(directory), options.seed) as nemesis,
-    ):
+    directory = options.directory or Path(tempfile.mkdtemp(prefix="curlew-nemesis-"))
+    with running_nemesis(directory, options.seed) as nemesis:
         while monotonic() - began_s < 60 * options.minutes:
             names, lasting_s = nemesis.choose()
             print(f"{' and '.join(names)}, for {lasting_s:.1f} s", end="", flush=True)
             found = nemesis.befall(names, lasting_s)
             print(f"; in sync {found.converged_s - found.undone_s:.1f} s behind it")
         report = nemesis.end()
+        if report.violations:  # its disk goes with the cluster
+            shutil.copytree(directory / NAMES[0], directory / "store-of-a")
     rows = figures(report, monotonic() - began_s)
     print("\n".join(rows))
     for name, violations in report.violations.items():
         print(f"{name}:", *violations[:20], sep="\n  ")
+        bodies = {each.body for each in report.sent} & set(violations[0].split())
+        for body in bodies:
+            print(*report.of_message(body), sep="\n    ")
+    if not report.violations:
+        shutil.rmtree(directory)
+    else:
+        print(f"what the nodes and the workers wrote is in {directory}")
     if options.write:
         command = f"python -m tests.crash.nemesis.run --minutes {options.minutes:g}"
         write_figures(options.write, "make test-cluster", rows, f"{command} --seed {options.seed}")

@@ -51,6 +51,12 @@ class PostgresServer:
         self._addresses = _SETTINGS["listen_addresses"]
         self.port = free_port()
 
+    @property
+    def pid(self) -> int:
+        """Of the process whose children serve the connections."""
+        assert self._process is not None
+        return self._process.pid
+
     @classmethod
     def create(cls, *addresses: str) -> Self:
         """Initialise and start a server, or fail with what to install.

@@ -1,0 +1,1 @@
+"""What several nodes do: with a real PostgreSQL, all on this machine."""

@@ -1,0 +1,203 @@
+"""What replicas cost: one, two and three nodes of one shard, in turn.
+
+    python -m benchmarks.cluster.replicas [--runs 5] [--seconds 3]
+
+All nodes, PostgreSQL and the load share the machine's cores, so beside each rate stands the
+processor time a message of the leader and of all followers together. Needs wrk and PostgreSQL.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from secrets import token_hex
+from statistics import median, quantiles
+from typing import Final
+
+import httpx
+
+from app.cluster import migrate
+from benchmarks.frames import request_frame, request_record
+from benchmarks.load import Connection, Work, generate, wrk
+from benchmarks.servers import running
+from tests.support.metadata.postgres import PostgresServer
+from tests.support.nodes.free_ports import free_port
+from tests.support.nodes.waiting import wait_until
+
+REPLICAS: Final = (1, 2, 3)
+BODY: Final = b"x" * 1024
+TOPIC: Final = "bench"
+FRAME_MESSAGES: Final = 1_000
+CONNECTIONS: Final = 64
+IDLE_SENDS: Final = 400
+IDLE_PAUSE_S: Final = 0.003
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_OF_A_STORE: Final = "curlew_store_damage_total"
+"""A figure that a node has while it leads."""
+_NONE_BEHIND: Final = 'curlew_degraded{code="REPLICAS_BEHIND"} 0'
+
+
+@dataclass
+class Nodes:
+    """Of one shard, in sync."""
+
+    leader_url: str
+    leader_pid: int
+    follower_pids: list[int]
+
+    def spent_s(self) -> tuple[float, float]:
+        """Processor time so far: of the leader, and of all followers."""
+        return _spent_s(self.leader_pid), sum(map(_spent_s, self.follower_pids))
+
+
+@dataclass
+class Figures:
+    """Of one number of replicas, one value a run."""
+
+    frames: list[float] = field(default_factory=list)
+    frame_leader_us: list[float] = field(default_factory=list)
+    frame_follower_us: list[float] = field(default_factory=list)
+    singles: list[float] = field(default_factory=list)
+    single_leader_us: list[float] = field(default_factory=list)
+    single_follower_us: list[float] = field(default_factory=list)
+    idle_p50_ms: list[float] = field(default_factory=list)
+    idle_p99_ms: list[float] = field(default_factory=list)
+
+
+def _spent_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+@contextmanager
+def nodes(server: PostgresServer, count: int) -> Iterator[Nodes]:
+    """So many, with a topic of one queue that syncs each send."""
+    with ExitStack() as stack:
+        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="curlew-bench-")))
+        url = server.new_database()
+        migrate(url)
+        for name, text in (("secret", token_hex(32)), ("database.url", url)):
+            (root / name).touch(0o600)
+            (root / name).write_text(text)
+        started: list[tuple[str, int]] = []
+        for number in range(count):
+            flags = [
+                *("--port", "0", "--data-dir", str(root / str(number)), "--shard", "bench"),
+                *("--replicas", str(count), "--database-url-file", str(root / "database.url")),
+                *("--cluster-listen", f"127.0.0.1:{free_port()}"),
+                *("--cluster-secret-file", str(root / "secret")),
+            ]
+            started.append(stack.enter_context(running("app.cli", "dev", *flags)))
+        wait_until(lambda: any(_has_all(node) for node, _ in started))
+        leader, pid = next(each for each in started if _has_all(each[0]))
+        httpx.put(f"{leader}/v1/topics/{TOPIC}", json={"queues": 1}).raise_for_status()
+        yield Nodes(leader, pid, [other for _, other in started if other != pid])
+
+
+def _has_all(url: str) -> bool:
+    figures = httpx.get(f"{url}/metrics").text
+    return _OF_A_STORE in figures and _NONE_BEHIND in figures
+
+
+def _posting_frames() -> Work:
+    body = request_frame([request_record(TOPIC, BODY)] * FRAME_MESSAGES)
+    path = f"/v1/topics/{TOPIC}/messages:batch?queue_id=0"
+
+    def work(url: str, _number: int) -> Iterator[int]:
+        connection = Connection(url)
+        kind = "Content-Type: application/vnd.curlew.batch"
+        request = connection.build("POST", path, body, kind)
+        yield 0
+        while True:
+            status, _, answer = connection.exchange(request)
+            assert status in {200, 201}, answer[:300]
+            yield FRAME_MESSAGES
+
+    return work
+
+
+def _idle_ms(url: str) -> list[float]:
+    """How long each send takes where nothing else is asked."""
+    connection = Connection(url)
+    request = connection.build("POST", f"/v1/topics/{TOPIC}/messages?queue_id=0", BODY)
+    taken: list[float] = []
+    for _ in range(IDLE_SENDS):
+        time.sleep(IDLE_PAUSE_S)
+        began = time.perf_counter()
+        status, _, answer = connection.exchange(request)
+        taken.append(1_000 * (time.perf_counter() - began))
+        assert status == 201, answer[:300]
+    connection.close()
+    return taken
+
+
+def measure(found: Nodes, seconds: float, into: Figures) -> None:
+    """One run."""
+    idle = _idle_ms(found.leader_url)
+    into.idle_p50_ms.append(median(idle))
+    into.idle_p99_ms.append(quantiles(idle, n=100)[98])
+    before = found.spent_s()
+    rate = generate(_posting_frames(), found.leader_url, 1, seconds).per_second
+    after = found.spent_s()
+    into.frames.append(rate)
+    into.frame_leader_us.append(1e6 * (after[0] - before[0]) / (rate * seconds))
+    into.frame_follower_us.append(1e6 * (after[1] - before[1]) / (rate * seconds))
+    path = f"{found.leader_url}/v1/topics/{TOPIC}/messages?queue_id=0"
+    before = found.spent_s()
+    rate = wrk(path, BODY, CONNECTIONS, seconds).per_second
+    after = found.spent_s()
+    into.singles.append(rate)
+    into.single_leader_us.append(1e6 * (after[0] - before[0]) / (rate * seconds))
+    into.single_follower_us.append(1e6 * (after[1] - before[1]) / (rate * seconds))
+
+
+def _table(figures: dict[int, Figures]) -> Iterator[str]:
+    yield "| | 1 node | 2 replicas | 3 replicas | 2 to 1 | 3 to 1 |"
+    yield "|---|---|---|---|---|---|"
+    rows = {
+        "frames of 1,000 x 1 KiB, messages a second": "frames",
+        "the same, processor time a message of the leader, µs": "frame_leader_us",
+        "the same, of all followers, µs": "frame_follower_us",
+        "single sends of 1 KiB, 64 connections, a second": "singles",
+        "the same, processor time a message of the leader, µs ": "single_leader_us",
+        "the same, of all followers, µs ": "single_follower_us",
+        "one send where all is idle, p50, ms": "idle_p50_ms",
+        "the same, p99, ms": "idle_p99_ms",
+    }
+    for name, attribute in rows.items():
+        values: dict[int, list[float]] = {
+            count: getattr(found, attribute) for count, found in figures.items()
+        }
+        middle = [f"{median(values[count]):.3g}" for count in REPLICAS]
+        ratios = []
+        for count in REPLICAS[1:]:
+            pairs = zip(values[count], values[1], strict=True)
+            of_pairs = [own / lone for own, lone in pairs if lone]
+            ratios.append(f"{median(of_pairs):.2f}" if of_pairs else "")
+        yield f"| {name.strip()} | {' | '.join([*middle, *ratios])} |"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3)
+    options = parser.parse_args()
+    figures = {count: Figures() for count in REPLICAS}
+    server = PostgresServer.create()
+    try:
+        for _ in range(options.runs):
+            for count in REPLICAS:
+                with nodes(server, count) as found:
+                    measure(found, options.seconds, figures[count])
+    finally:
+        server.destroy()
+    print(*_table(figures), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

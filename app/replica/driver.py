@@ -391,6 +391,7 @@ class ReplicaDriver:
             now_ms=parts.now_ms(),
             first_number=self._last_number,
             could_not_lead_ms=self._could_not_lead_ms,
+            has_room=None if self._full_since_ms is None else False,
             full_since_ms=self._full_since_ms,
             is_broken=log.failed is not None,
         )

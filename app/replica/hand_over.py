@@ -49,13 +49,14 @@ def _reason_of(member: MemberStatus) -> tuple[str, str]:
         return "not_in_sync", f"the node is not in sync: {member.why_not}"
     if member.would_rest:
         return "could_not_lead", "the node could not lead a moment ago"
-    if not member.has_room:
+    if member.has_room is False:
         return "no_room", "the disk of the node takes no messages"
     return "", ""
 
 
-def _has_most(member: MemberStatus) -> tuple[int, str]:
-    return NOTHING_WRITTEN if member.written is None else member.written, member.node
+def _has_most(member: MemberStatus) -> tuple[bool, int, str]:
+    written = NOTHING_WRITTEN if member.written is None else member.written
+    return member.has_room is True, written, member.node
 
 
 def _refused(

@@ -5,7 +5,6 @@ for this thread.
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -97,6 +96,8 @@ class StoreOwner(ReplicaOwner):
         self._written_end = 0
         """That of the last checkpoint that is on the medium."""
         self._room_ms = 0
+        self._is_full = False
+        """As was told last."""
         self._delete_below = 0
         """Where the leader's log begins, as it said."""
 
@@ -151,21 +152,28 @@ class StoreOwner(ReplicaOwner):
 
     def _look_for_room(self) -> None:
         """Find out whether the disk takes messages, if this replica leads."""
-        leading, refusal = self.leading, None
+        leading = self.leading
         if leading is not None:
             self._loop.call_soon_threadsafe(self._ask_store_for_room, leading)
-            return
-        if not self.is_spoiled:
-            with contextlib.suppress(OSError):  # what needs the disk will tell
-                refusal = self.following.refusal
-        self._tell_of_room(refusal)
+        elif not self.is_spoiled:
+            self._tell_of_room(lambda: self.following.refusal)
 
     def _ask_store_for_room(self, leading: Leadership) -> None:
         """On the event loop."""
         refusal = leading.store.status().refusal
-        self._post(lambda: self._tell_of_room(refusal) if self.leading is leading else None)
+        self._post(lambda: self._tell_of_room(lambda: refusal) if self.leading is leading else None)
 
-    def _tell_of_room(self, refusal: str | None) -> None:
+    def _tell_of_room(self, find: Callable[[], str | None]) -> None:
+        """`find` says why messages are refused. One that was full has room when there is some to
+        spare: also in a new term, whose store looks at the disk later."""
+        try:
+            refusal = find()
+            if refusal is None and self._is_full:
+                refusal = self.following.lack_of_spare_room
+        except OSError:  # what needs the disk will tell
+            self.give(RoomSeen(None))
+            return
+        self._is_full = refusal is not None
         if refusal is not None:
             self.alarm("REPLICA_FULL", f"this replica takes no messages: {refusal}")
         self.give(RoomSeen(refusal is None))

@@ -38,8 +38,8 @@ class MemberStatus:
     """It could not lead a moment ago, and leaves the shard to others."""
     out_ms: int | None = None
     """Since when it is not in sync, as this leader has seen it; None: it is in sync."""
-    has_room: bool = True
-    """Whether its disk takes messages."""
+    has_room: bool | None = None
+    """Whether its disk takes messages; None: it has not said."""
 
 
 @dataclass(frozen=True, slots=True)

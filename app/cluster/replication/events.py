@@ -93,9 +93,10 @@ class CannotLead:
 
 @dataclass(frozen=True, slots=True)
 class RoomSeen:
-    """R13: whether the disk of this node takes messages, if it leads; given when that changes."""
+    """R13: whether the disk of this node takes messages, if it leads."""
 
-    has_room: bool
+    has_room: bool | None
+    """None: that cannot be told."""
 
 
 @dataclass(frozen=True, slots=True)

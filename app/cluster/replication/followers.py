@@ -24,7 +24,7 @@ class FollowerView:
     noted_version: int = -1
     would_rest: bool = False
     """As it said last, as `has_room`."""
-    has_room: bool = True
+    has_room: bool | None = None
     mark_end: int = 0
     mark_ms: int = 0
     """At this time it had all of the log as it was some time before; see `caught_up`."""
@@ -35,9 +35,16 @@ class FollowerView:
     """Since when it is not in sync, at the earliest since this leadership began; None: it is."""
 
     @property
-    def is_fit(self) -> bool:
-        """Whether it would lead at once and take messages (R8, R13): who is not is named last."""
-        return self.has_room and not self.would_rest
+    def fitness(self) -> int:
+        """How well it would lead (R8, R13): of those that may, one with the most is named. 2: at
+        once, and it takes messages; 1: maybe it does not; 0: it would not."""
+        if self.would_rest or self.has_room is False:
+            return 0
+        return 1 if self.has_room is None else 2
+
+    def has_room_since(self, ms: int) -> bool:
+        """Whether it has said so, and would lead at once; an older word says nothing."""
+        return self.fitness == 2 and self.heard_ms >= ms
 
     def caught_up(self, end: int, now_ms: int) -> None:
         """It has written as far as the log went when `mark_end` was set: set it anew.
@@ -82,6 +89,15 @@ class Followers:
         """How far a member is safe; `NOTHING` when it has not greeted this leader."""
         view = self._views.get(member.node)
         return NOTHING if view is None or view.member != member else view.ends
+
+    def fitness_of(self, member: Member) -> int:
+        """As the view's; 0 for one that is not known."""
+        view = self._views.get(member.node)
+        return 0 if view is None or view.member != member else view.fitness
+
+    def fitness_and_ends_of(self, member: Member) -> tuple[int, LogEnd]:
+        """The larger is the better next leader."""
+        return self.fitness_of(member), self.ends_of(member)
 
     def noted(self) -> dict[Member, int]:
         """Member → the newest in-sync set that it keeps."""

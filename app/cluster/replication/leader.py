@@ -450,11 +450,11 @@ class Leader:
         is_old = self._lease_end_ms - state.now_ms < timing.lease_ms // 2
         if self.phase is not Phase.SERVING or is_early or is_new or is_old:
             return []
-        unfit = self._unfit()
+        fit = {view.member for view in self._followers if view.has_room_since(full_since_ms)}
         return [
             each
             for each in self._successors()
-            if each not in unfit and self._followers.ends_of(each).written >= self._confirmation.end
+            if each in fit and self._followers.ends_of(each).written >= self._confirmation.end
         ]
 
     def _is_unheard(self) -> bool:
@@ -500,17 +500,13 @@ class Leader:
         once, whatever becomes of that: every member has all that is confirmed. One that answers is
         named before one that may be gone."""
         state, others = self._state, self._in_sync.in_sync - {self._state.me}
-        connected = {view.member for view in self._followers.connected()}
-        named = (others & connected) - self._unfit() or others & connected
-        named = named or others & self._promised or others
-        to = next_member(named, state.me)
+        named = set(self._successors()) or others & self._promised or others
+        best = max(map(self._followers.fitness_of, named), default=0)
+        fit = [each for each in named if self._followers.fitness_of(each) == best]
+        to = next_member(fit, state.me)
         if to is not None and self._hand_over is None:
             state.actions.append(ChangeRow(HandOver(self.term, to.node)))
         self.over = reason
-
-    def _unfit(self) -> set[Member | None]:
-        """Those that would leave the shard to others if they were named now (R8, R13)."""
-        return {view.member for view in self._followers if not view.is_fit}
 
     def _hand_over_if_possible(self, asked: TransferAsked) -> None:
         state, end = self._state, self._confirmation.end
@@ -528,7 +524,6 @@ class Leader:
             if self._followers.ends_of(member).written >= end and asked.to in {None, member.node}
         ]
         if have_all:
-            fit = [each for each in have_all if each not in self._unfit()]
-            best = max(fit or have_all, key=self._followers.ends_of)
+            best = max(have_all, key=self._followers.fitness_and_ends_of)
             self._hand_over = HandOver(self.term, best.node, asked.by)
             state.actions.append(ChangeRow(self._hand_over))

@@ -61,8 +61,8 @@ class Ends:
     """The newest in-sync set that it keeps in its promise."""
     would_rest: bool = False
     """R8: it could not lead a moment ago, and would wait a while if it were named now."""
-    has_room: bool = True
-    """R13: whether its disk takes messages, if it leads."""
+    has_room: bool | None = None
+    """R13: whether its disk takes messages, if it leads; None: it does not know."""
 
 
 @dataclass(frozen=True, slots=True)

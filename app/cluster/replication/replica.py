@@ -109,7 +109,7 @@ class Replica:
         elif isinstance(event, SyncFailed):
             state.is_broken = True
         elif isinstance(event, RoomSeen):
-            state.see_room(has_room=event.has_room)
+            state.see_room(event.has_room)
         if isinstance(role, Leader):
             self._local_of_leader(role, event)
         elif isinstance(role, Follower):

@@ -86,6 +86,8 @@ class ReplicaState:
     that nobody takes a late answer for one of now."""
     could_not_lead_ms: int | None = None
     """When this process lacked what leading needs for the last time, in whichever opening."""
+    has_room: bool | None = None
+    """As was seen last; None: nobody has looked, or could."""
     full_since_ms: int | None = None
     """R13: since when the disk takes no messages, if this replica leads; None: it does."""
     is_broken: bool = False
@@ -112,15 +114,12 @@ class ReplicaState:
             self.history = history
             self.actions.append(KeepHistory(history))
 
-    @property
-    def has_room(self) -> bool:
-        return self.full_since_ms is None
-
-    def see_room(self, *, has_room: bool) -> None:
-        """Whether the disk takes messages."""
+    def see_room(self, has_room: bool | None) -> None:
+        """Whether the disk takes messages. Where that cannot be told a full one stays full."""
+        self.has_room = has_room
         if has_room:
             self.full_since_ms = None
-        elif self.full_since_ms is None:
+        elif has_room is False and self.full_since_ms is None:
             self.full_since_ms = self.now_ms
 
     @property

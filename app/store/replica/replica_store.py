@@ -17,7 +17,7 @@ Blocks; one thread at a time, but for `Checkpointing.run`.
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from typing_extensions import override
 
@@ -41,6 +41,10 @@ from app.store.replica.incarnation import Incarnation
 from app.store.replica.replica_files import ReplicaFiles
 from app.store.replica.replica_log import ReplicaLog
 from app.store.write.writer import NO_ROOM
+
+SPARE_RATIO: Final = 0.02
+"""Of the file system: so much more of a disk that was full is free before it counts as one with
+room."""
 
 
 class KeptLock(Lock):
@@ -172,6 +176,16 @@ class ReplicaStore:
         log = self.parts.log
         if usage.free < log.segment_bytes and log.missing_next(self.log.written) is not None:
             return NO_ROOM
+        return None
+
+    @property
+    def lack_of_spare_room(self) -> str | None:
+        """Why this directory, whose disk was full, is not taken for one with room yet; None: it is.
+        So a disk that hovers at the bound does not pass the shard to and fro. Asks the file system,
+        on any thread. Raises `OSError`."""
+        usage, bound = self._files.disk_usage(), REFUSE_RATIO - SPARE_RATIO
+        if usage.used_ratio >= bound or usage.free < 2 * self.parts.meta.segment_bytes:
+            return f"the disk was full, and is {usage.used_ratio:.0%} full: free some more space"
         return None
 
     def begin_checkpoint(self, *, clean: bool = False) -> Checkpointing:

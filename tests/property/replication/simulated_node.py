@@ -87,7 +87,7 @@ class Node:
         self._is_writing = False
         self._incoming: dict[tuple[int, int], list[SimBlock]] = {}
         self._shown = 0
-        self._knows_of_room = True
+        self._knows_of_room: bool | None = None
         self.takes_no_more = False
         self.alarms: set[str] = set()
         self._joined = Joined()
@@ -115,7 +115,7 @@ class Node:
             return
         self._joined = joined
         disk, schedule = self.disk, self._shard.schedule
-        self._knows_of_room = True
+        self._knows_of_room = None
         self.life += 1
         disk.history = cut_history(disk.history, disk.written)
         disk.flushed = disk.written  # an opening syncs the log

@@ -98,11 +98,11 @@ def test_a_full_disk_is_remembered_over_a_pause() -> None:
     follower = shard.nodes["c"].driver
     follower.give(RoomSeen(has_room=False))
     before = follower.replica
-    shard.until(lambda: before is not None and not before.state.has_room)
+    shard.until(lambda: before is not None and before.state.has_room is False)
     follower.lacks("a descriptor")
     shard.until(lambda: follower.replica not in {None, before})
     assert follower.replica is not None
-    assert not follower.replica.state.has_room
+    assert follower.replica.state.has_room is False
 
 
 def test_numbers_go_on_behind_a_pause() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -99,7 +100,7 @@ def test_a_follower_says_whether_it_would_take_messages(
     assert (None if alarm is None else alarm.detail) == told
 
 
-def test_a_disk_that_does_not_say_how_full_it_is_counts_as_one_with_room(
+def test_a_disk_that_does_not_say_how_full_it_is_is_told_as_unknown(
     owner: StoreOwner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_files: SimulatedFiles) -> DiskUsage:
@@ -109,4 +110,41 @@ def test_a_disk_that_does_not_say_how_full_it_is_counts_as_one_with_room(
     monkeypatch.setattr(owner, "give", given.append)
     monkeypatch.setattr(SimulatedFiles, "disk_usage", fail)
     owner.tick()
-    assert given == [RoomSeen(has_room=True)]
+    assert given == [RoomSeen(None)]
+
+
+def told(owner: StoreOwner, patch: pytest.MonkeyPatch, *used: int) -> list[bool | None]:
+    """What is told of a disk that is so many percent full, one look after another."""
+    given: list[Event] = []
+    now_ms = owner._room_ms
+    patch.setattr(owner_module, "_now_ms", lambda: now_ms)
+    patch.setattr(owner, "give", given.append)
+    for percent in used:
+        usage = DiskUsage(1_000 * SEGMENT, (100 - percent) * 10 * SEGMENT)
+        patch.setattr(SimulatedFiles, "disk_usage", lambda _files, usage=usage: usage)
+        now_ms += owner_module.ROOM_MS
+        owner.tick()
+        owner._loop.run_until_complete(asyncio.sleep(0))
+    return [each.has_room for each in given if isinstance(each, RoomSeen)]
+
+
+def test_a_disk_that_was_full_has_room_when_there_is_some_to_spare(
+    owner: StoreOwner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = told(owner, monkeypatch, 89, 90, 89, 88, 87, 89, 90)
+    assert found == [True, False, False, False, True, True, False]
+
+
+def test_who_is_elected_with_a_full_disk_says_so_in_its_term(
+    owner: StoreOwner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its new store looks at the disk ten seconds later, and would take messages until then."""
+    assert told(owner, monkeypatch, 90) == [False]
+    status = SimpleNamespace(refusal=None)
+    monkeypatch.setattr(
+        owner, "leading", SimpleNamespace(store=SimpleNamespace(status=lambda: status))
+    )
+    assert told(owner, monkeypatch, 90, 89) == [False, False]
+    assert told(owner, monkeypatch, 87, 89) == [True, True]
+    status.refusal = "the disk is 90% full"
+    assert told(owner, monkeypatch, 80) == [False]

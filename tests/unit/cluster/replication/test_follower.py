@@ -109,8 +109,8 @@ def test_who_would_rest_if_it_were_named_says_so_until_it_would_not() -> None:
 
 def test_a_follower_says_whether_its_disk_takes_messages() -> None:
     state, follower = following(written=100)
-    for has_room in (True, False, True):
-        state.see_room(has_room=has_room)
+    for has_room in (None, True, False, None, True):
+        state.see_room(has_room)
         follower.disconnected("A")
         said = [each.message for each in welcomed(state, follower, 100) if isinstance(each, Send)]
         assert [each.has_room for each in said if isinstance(each, Ends)] == [has_room]

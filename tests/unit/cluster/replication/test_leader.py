@@ -239,23 +239,27 @@ def test_who_would_rest_is_named_when_there_is_nobody_else(
 
 
 def full(leader: Leader, since_ms: int = 0, served_ms: int = TIMING.lease_ms) -> Leader:
-    """Its disk is full since then, it has served for so long, and the database answers."""
+    """Its disk is full since then, it has served for so long, the database answers, and all others
+    have room."""
     state = leader._state
     state.full_since_ms = since_ms
     state.now_ms = leader._serving_ms + served_ms
     leader._lease_end_ms = state.now_ms + TIMING.lease_ms
+    for view in leader.followers:
+        view.has_room, view.heard_ms = True, state.now_ms
     return leader
 
 
+@pytest.mark.parametrize("other", [False, None], ids=["full", "unknown"])
 @pytest.mark.parametrize(
     ("full_ones", "named"), [(set(), "B"), ({B}, "C"), ({C}, "B"), ({B, C}, None)]
 )
 def test_a_leader_whose_disk_is_full_names_one_with_room(
-    full_ones: set[Member], named: str | None
+    full_ones: set[Member], named: str | None, other: bool | None
 ) -> None:
     leader = full(serving_with(frozenset()))
     for view in leader.followers:
-        view.has_room = view.member not in full_ones
+        view.has_room = other if view.member in full_ones else True
     leader.tick()
     handed = [each for each in changes(leader) if isinstance(each, HandOver)]
     assert handed == ([] if named is None else [HandOver(TERM, named)])
@@ -288,6 +292,34 @@ def test_a_full_leader_names_nobody_that_lacks_something() -> None:
     leader._state.end = LogEnd(end, end)
     leader.tick()
     assert not [each for each in changes(leader) if isinstance(each, HandOver)]
+
+
+def test_a_word_of_before_its_disk_was_full_does_not_count() -> None:
+    """The other disk may have filled in the same minute, by the same messages."""
+    leader = full(serving_with(frozenset()), since_ms=10)
+    views = {view.node: view for view in leader.followers}
+    views["B"].heard_ms, views["C"].heard_ms = 9, 10
+    leader.tick()
+    handed = [each for each in changes(leader) if isinstance(each, HandOver)]
+    assert handed == [HandOver(TERM, "C")]
+
+
+@pytest.mark.parametrize(
+    ("of_b", "of_c", "named"),
+    [(None, True, "C"), (True, None, "B"), (False, None, "C"), (None, False, "B")],
+)
+@pytest.mark.parametrize("resigns", [False, True])
+def test_one_with_room_is_named_before_one_that_has_not_said(
+    of_b: bool | None, of_c: bool | None, named: str, resigns: bool
+) -> None:
+    leader = serving_with(frozenset())
+    for view in leader.followers:
+        view.has_room = of_b if view.node == "B" else of_c
+    if resigns:
+        leader.resign("the disk has no room")
+    else:
+        leader.leave(TransferAsked())
+    assert changes(leader) == [HandOver(TERM, named)]
 
 
 def test_it_waits_for_what_the_others_say_of_their_disks() -> None:

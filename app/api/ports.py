@@ -158,6 +158,11 @@ class Follower(Protocol):
     @property
     def is_connected(self) -> bool: ...
     @property
+    def written(self) -> int | None:
+        """Where its log ends; None: it has said nothing in this term."""
+        ...
+
+    @property
     def lag_bytes(self) -> int | None:
         """None: it has said nothing in this term."""
         ...

@@ -53,7 +53,7 @@ from app.web.consuming import (
 )
 from app.web.entrance import sign_in
 from app.web.messaging import messages, overview, publishing, search, tail, topics
-from app.web.operating import about, clients, nodes
+from app.web.operating import about, clients, nodes, shards
 from app.web.serving.api import AsgiApp
 from app.web.serving.families import Family
 from app.web.serving.live import LiveStreams
@@ -78,6 +78,7 @@ FAMILIES: Final[Sequence[Family]] = (
     transactions.family,
     clients.family,
     nodes.family,
+    shards.family,
     about.family,
     principals.family,
     policies.family,

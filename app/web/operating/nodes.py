@@ -3,6 +3,8 @@
 import re
 from typing import Final
 
+from app.web.operating.cluster_history import happened
+from app.web.operating.shards import why_not
 from app.web.serving.api import Json, Refused
 from app.web.serving.families import LIVE_S, Family
 from app.web.serving.page import Outcome, Page
@@ -37,7 +39,10 @@ async def nodes(page: Page) -> Outcome:
         "operating/nodes.html",
         nodes=found["nodes"],
         shards=found["shards"],
-        events=events["events"],
+        events=happened(events["events"], page.gettext),
+        replicated=[each for each in found["shards"] if each.get("replicas")],
+        why_not=lambda why: why_not(page, why),
+        may_hand_over=await page.may("ADMIN"),
         silent_ms=_SILENT_MS,
         health=await _health(page),
         figures=await _figures(page),
@@ -54,16 +59,16 @@ async def _health(page: Page) -> Json:
 
 
 async def _figures(page: Page) -> dict[str, float]:
-    """Sums of the node's metrics by name."""
-    sums = dict.fromkeys(_SHOWN, 0.0)
+    """Sums of the node's metrics by name; one that follows has none of the store and of topics."""
+    sums: dict[str, float] = {}
     try:
         text = (await page.api.ask("GET", "/metrics")).body.decode()
     except Refused:
         return {}
     for line in text.splitlines():
         found = _SAMPLE.fullmatch(line)
-        if found and found[1] in sums:
-            sums[found[1]] += float(found[2])
+        if found and found[1] in _SHOWN:
+            sums[found[1]] = sums.get(found[1], 0.0) + float(found[2])
     return sums
 
 

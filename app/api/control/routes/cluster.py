@@ -33,7 +33,7 @@ from app.api.http.json_line import JsonLine
 from app.api.http.request_context import RequestContext
 from app.api.operations.answers import ETAG_HEADER
 from app.api.operations.operation import Action, Answer, Body
-from app.api.ports import Shard, Snapshot
+from app.api.ports import Replicas, Shard, Snapshot
 from app.api.relay.calls import CallRequest
 from app.api.relay.envelope import is_at_its_end
 from app.api.relay.relay import Relay
@@ -102,6 +102,10 @@ class ReplicaDocument(AnswerModel):
     )
     lag_bytes: int | None = Field(description="Of the leader's log, that it does not have yet")
     lag_ms: int | None = Field(description="Since when it lacks something of the log; 0: nothing")
+    log_end: int | None = Field(
+        description="Where its log ends, in bytes, as far as the leader has heard; of the leader"
+        " its own"
+    )
     out_of_sync_ms: int | None = Field(
         description="For how long it is not in sync, at most since the shard is led in this epoch;"
         " null: it is in sync"
@@ -121,6 +125,10 @@ class ShardDocument(AnswerModel):
     queues: int = Field(description="Queues of topics that are in it")
     target_replicas: int = Field(description="How many replicas it is to have; 1: a lone node's")
     min_in_sync: int = Field(description="With fewer replicas in sync no send is taken")
+    high_watermark: int | None = Field(
+        description="Where what is confirmed ends, in bytes; null: a lone node has it, or its"
+        " leader does not answer the node that was asked"
+    )
     replicas: list[ReplicaDocument] = Field(
         description="The nodes that have a replica, as they joined; none: a lone node has it"
     )
@@ -238,12 +246,13 @@ async def get_cluster(services: WithServices, access: WithAccess) -> ClusterDocu
             queues=counts[each.name],
             target_replicas=each.target_replicas,
             min_in_sync=each.min_in_sync,
+            high_watermark=said.high_watermarks.get(each.name),
             replicas=[
                 ReplicaDocument(
                     node_id=member.node_id,
                     url=member.advertise_url,
                     in_sync=member.node_id in each.in_sync,
-                    **said.get((each.name, member.node_id), _UNSAID)._asdict(),
+                    **said.replicas.get((each.name, member.node_id), _UNSAID)._asdict(),
                 )
                 for member in each.members
             ],
@@ -429,6 +438,7 @@ class _Said(NamedTuple):
     connected: bool | None = None
     lag_bytes: int | None = None
     lag_ms: int | None = None
+    log_end: int | None = None
     out_of_sync_ms: int | None = None
     why: str | None = None
 
@@ -436,18 +446,30 @@ class _Said(NamedTuple):
 _UNSAID: Final = _Said()
 
 
+class _AllSaid(NamedTuple):
+    """What all leaders say that answer."""
+
+    replicas: dict[tuple[str, str], _Said]
+    """By shard and node."""
+    high_watermarks: dict[str, int]
+    """By shard."""
+
+
 class _Replica(Struct):
     node_id: str
     connected: bool | None
     lag_bytes: int | None
     lag_ms: int | None
-    out_of_sync_ms: int | None
-    why: str | None
+    log_end: int | None = None
+    """A node of an older version does not tell of it."""
+    out_of_sync_ms: int | None = None
+    why: str | None = None
 
 
 class _Shard(Struct):
     name: str
     replicas: list[_Replica]
+    high_watermark: int | None = None
 
 
 class _Cluster(Struct):
@@ -456,19 +478,14 @@ class _Cluster(Struct):
 
 _decode_cluster: Final = Decoder(_Cluster).decode
 
-_AllSaid = dict[tuple[str, str], _Said]
-
 
 async def _said_by_leaders(services: Services, access: RequestContext) -> _AllSaid:
-    """By shard and node. Leaders of other shards are asked all at once; one that does not answer
-    in `LEADER_SECONDS` says nothing."""
-    found: _AllSaid = {}
+    """Leaders of other shards are asked all at once; one that does not answer in `LEADER_SECONDS`
+    says nothing."""
+    found = _AllSaid({}, {})
     own, relay = services.metadata.shard, services.relay
     if services.replicas is not None:
-        for each in services.replicas.followers():
-            found[own, each.node] = _Said(
-                each.is_connected, each.lag_bytes, each.lag_ms, each.out_ms, each.why_not
-            )
+        _say(found, services.replicas)
     if relay is None or is_at_its_end(access.scope):
         return found
     asked = [
@@ -482,8 +499,28 @@ async def _said_by_leaders(services: Services, access: RequestContext) -> _AllSa
         for said in [] if answer is None else answer.shards:
             if said.name == name:
                 for node, *figures in map(astuple, said.replicas):
-                    found[name, node] = _Said(*figures)
+                    found.replicas[name, node] = _Said(*figures)
+                if said.high_watermark is not None:
+                    found.high_watermarks[name] = said.high_watermark
     return found
+
+
+def _say(found: _AllSaid, replicas: Replicas) -> None:
+    """What this node says, where it leads."""
+    own = replicas.own()
+    if not own.leads:
+        return
+    found.high_watermarks[own.shard] = own.high_watermark
+    found.replicas[own.shard, own.node] = _Said(log_end=own.written_end)
+    for each in replicas.followers():
+        found.replicas[own.shard, each.node] = _Said(
+            each.is_connected,
+            each.lag_bytes,
+            each.lag_ms,
+            each.written,
+            each.out_ms,
+            each.why_not,
+        )
 
 
 async def _asked(relay: Relay, access: RequestContext, shard: str) -> _Cluster | None:

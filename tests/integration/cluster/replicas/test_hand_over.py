@@ -84,6 +84,8 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(tmp_path: Path, url
         assert (away.status_code, away.json()["reason"]) == (409, "not_connected")
         await leader.node.metadata.refresh()
         (shard,) = (await leader.client.get("/v1/cluster")).json()["shards"]
+        ends = {each["node_id"]: each["log_end"] for each in shard["replicas"]}
+        assert ends[leader.node.node_id] == ends[asked.node.node_id] == shard["high_watermark"] > 0
         (shown,) = (each for each in shard["replicas"] if each["node_id"] == gone.node.node_id)
         assert (shown["in_sync"], shown["connected"]) == (False, False)
         assert shown["out_of_sync_ms"] >= 0

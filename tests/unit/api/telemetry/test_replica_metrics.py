@@ -14,6 +14,7 @@ class Other(NamedTuple):
     """Another replica."""
 
     node: str
+    written: int | None
     lag_bytes: int | None
     lag_ms: int
     is_connected: bool = True
@@ -57,7 +58,7 @@ LEADER = Told(
         in_sync=("a", "b"),
         lacking_count=1,
     ),
-    (Other("b", 0, 0), Other("c", None, 2_500, is_connected=False)),
+    (Other("b", 1_000, 0, 0), Other("c", None, None, 2_500, is_connected=False)),
 )
 
 

@@ -150,6 +150,7 @@ class Replica(TypedDict):
     connected: bool | None
     lag_bytes: int | None
     lag_ms: int | None
+    log_end: int | None
     out_of_sync_ms: int | None
     why: str | None
 
@@ -166,6 +167,7 @@ class Shard(TypedDict):
     queues: int
     target_replicas: int
     min_in_sync: int
+    high_watermark: int | None
     replicas: list[Replica]
 
 

@@ -1,0 +1,155 @@
+"""The pages of three real nodes that have one shard in common: who leads it and who is in sync,
+handing it over, and a node that dies while its page is open."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from tests.support.clients.browser import CLICKS_MAX, Operator, Theme, watched_page
+from tests.support.cluster.three_processes import Shard, three_processes
+from tests.support.metadata.databases import PostgresDatabases
+
+pytestmark = [pytest.mark.browser, pytest.mark.postgres]
+
+PATIENCE_MS: Final = 30_000
+THEMES: Final[tuple[Theme, ...]] = ("light", "dark")
+WAYS: Final = {"replicas": "nodes", "hand-over": "nodes/shards/orders/hand-over"}
+
+
+@pytest.fixture(scope="module")
+def shard(
+    tmp_path_factory: pytest.TempPathFactory, postgres_databases: PostgresDatabases
+) -> Iterator[Shard]:
+    url = postgres_databases.migrated()
+    with three_processes(tmp_path_factory.mktemp("replicas"), url) as started:
+        httpx.post(f"{started.urls()[0]}/v1/topics/orders/messages", content=b"x" * 5_000)
+        yield started
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    with watched_page(browser) as watched:
+        watched.page.set_default_timeout(PATIENCE_MS)
+        yield watched.page
+        assert watched.policy_violations() == []
+
+
+def replicas(url: str) -> tuple[str, list[dict[str, Any]]]:
+    """Who leads, and all."""
+    (found,) = httpx.get(f"{url}/v1/cluster", timeout=60).json()["shards"]
+    return found["leader"], found["replicas"]
+
+
+def followers(url: str) -> list[str]:
+    leader, found = replicas(url)
+    return [each["node_id"] for each in found if each["node_id"] != leader]
+
+
+def row_of(page: Page, node: str) -> Locator:
+    table = page.get_by_role("table", name="Replicas of orders")
+    return table.get_by_role("row").filter(has_text=node)
+
+
+def test_a_shard_is_handed_over_in_a_few_clicks(page: Page, shard: Shard) -> None:
+    origin = shard.urls()[0]
+    leader, _ = replicas(origin)
+    to = followers(origin)[0]
+    operator = Operator(page, origin)
+    operator.begin()
+    operator.click("link", "Nodes")
+    expect(row_of(page, leader)).to_contain_text("leads")
+    for node in followers(origin):
+        expect(row_of(page, node)).to_contain_text("in sync")
+    operator.click("link", "Hand over … orders")
+    page.get_by_label(to).check()
+    operator.click("button", "Hand the shard over")
+    expect(page.get_by_role("status")).to_have_text(f"The node {to} leads the shard “orders” now.")
+    assert operator.clicks <= CLICKS_MAX
+    expect(row_of(page, to)).to_contain_text("leads")
+    told = f"The shard is handed over to {to}, as somebody without a key has asked."
+    expect(page.get_by_role("table", name="What happened")).to_contain_text(told)
+    shard.in_sync()
+
+
+def test_it_is_handed_over_without_scripts_to_whoever_has_most(
+    browser: Browser, shard: Shard
+) -> None:
+    origin = shard.urls()[1]
+    before, _ = replicas(origin)
+    with watched_page(browser, scripts=False) as watched:
+        watched.page.goto(f"{origin}/ui/{WAYS['hand-over']}")
+        watched.page.get_by_role("button", name="Hand the shard over").click()
+        told = watched.page.get_by_role("status")
+        expect(told).to_contain_text(re.compile(r"The node \w+ leads the shard “orders” now\."))
+        after, _ = replicas(origin)
+        assert after != before
+        assert after in told.inner_text()
+    shard.in_sync()
+
+
+def test_who_leads_already_is_told_so(page: Page, shard: Shard) -> None:
+    origin = shard.urls()[0]
+    leader, _ = replicas(origin)
+    answer = httpx.post(f"{origin}/ui/{WAYS['hand-over']}", data={"node": leader}, timeout=60)
+    page.goto(f"{origin}/ui/")
+    assert answer.status_code == 303
+    assert "already" in answer.headers["set-cookie"]
+    refused = httpx.post(f"{origin}/ui/{WAYS['hand-over']}", data={"node": "nobody"}, timeout=60)
+    assert refused.status_code == 409
+    assert "the node has no replica of it" in refused.text
+    assert httpx.get(f"{origin}/ui/nodes/shards/none/hand-over").status_code == 404
+
+
+@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_pages_are_whole_in_every_look(
+    browser: Browser, shard: Shard, name: str, language: str
+) -> None:
+    with watched_page(browser, inspect=True) as watched:
+        page = watched.page
+        page.goto(f"{shard.urls()[0]}/ui/{WAYS[name]}?lang={language}")
+        for theme in THEMES:
+            page.emulate_media(color_scheme=theme)
+            assert watched.accessibility_violations() == []
+            for width in (380, 1_280):
+                page.set_viewport_size({"width": width, "height": 800})
+                assert not watched.is_wider_than_the_window()
+                watched.keep_picture(f"ui-{name}-{language}-{theme}-{width}")
+
+
+def test_a_node_that_dies_is_seen_on_the_open_page(page: Page, shard: Shard) -> None:
+    leads = shard.leader()
+    dies, stays = (name for name in shard.nodes if name != leads)
+    known = {each["url"]: each["node_id"] for each in replicas(shard.nodes[leads].url)[1]}
+    dead = known.get(shard.nodes[dies].url)
+    origin = shard.nodes[stays].url
+    page.goto(f"{origin}/ui/nodes")
+    row = row_of(page, dead or shard.nodes[dies].url)
+    expect(row).to_contain_text("in sync")
+    shard.kill(dies)
+    expect(row).to_contain_text("out of sync", timeout=PATIENCE_MS)  # without a click
+    expect(row).to_contain_text("it is not connected")
+    told = page.get_by_role("table", name="What happened")
+    expect(told).to_contain_text(f"No longer in sync: {dead}", timeout=PATIENCE_MS)
+    page.goto(f"{origin}/ui/{WAYS['hand-over']}")
+    expect(page.get_by_label(dead or "")).to_be_disabled()
+    page.goto(f"{origin}/ui/nodes")
+    shard.start(dies)
+    expect(row.locator(".tag.good")).to_have_text("in sync", timeout=PATIENCE_MS)
+    shard.in_sync()
+
+
+def test_the_page_of_a_node_that_dies_says_so_and_goes_on_later(page: Page, shard: Shard) -> None:
+    leads = shard.leader()
+    dies = next(name for name in shard.nodes if name != leads)
+    page.goto(f"{shard.nodes[dies].url}/ui/nodes")
+    expect(page.locator("[data-live=on]")).to_have_count(1)
+    shard.kill(dies)
+    expect(page.locator("#lost")).to_be_visible(timeout=PATIENCE_MS)
+    shard.start(dies)
+    expect(page.locator("#lost")).to_be_hidden(timeout=PATIENCE_MS)
+    shard.in_sync()

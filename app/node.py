@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
 
-from app.api.ports import Following, Replicas
+from app.api.ports import Following, ReadsHere, Replicas
 from app.broker import Broker
 from app.broker.figures.lost_answers import LostAnswers
 from app.broker.health import NodeState
@@ -183,6 +183,11 @@ class Node:
     def replicas(self) -> Replicas | None:
         """Of its shard; None: it has one."""
         return self._shard.replicas
+
+    @property
+    def reads_here(self) -> ReadsHere | None:
+        """What may be read here while another node leads the shard; None: it is a lone node's."""
+        return self._shard.reads_here
 
     def answer_by(self, app: TermApp) -> None:
         """Have requests answered by this from now on."""

@@ -13,6 +13,8 @@ from typing import Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api import Credentials, build_api
+from app.api.dataplane.pulls.pulling import PullForms
+from app.api.following.followed_pulls import FollowedPulls
 from app.api.gateway import Gateway
 from app.api.http.foreign_pages import PAGES
 from app.api.quotas.quotas import Quotas, QuotaSettings
@@ -49,6 +51,7 @@ class NodeApp:
         self._web = build_web(self, node.clock, live)
         self._traffic = RequestMetrics()
         self._quotas = quotas_of(node)
+        self._pulls = _pulls_of(node, self._traffic)
         self._credentials = Credentials(
             node.metadata.principals,
             node.clock,
@@ -111,6 +114,7 @@ class NodeApp:
             traffic=self._traffic,
             following=node.following if term is None else None,
             replicas=node.replicas,
+            pulls=self._pulls,
         )
 
 
@@ -119,6 +123,14 @@ def quotas_of(node: Node) -> Quotas | None:
     names = QuotaSettings.__dataclass_fields__
     settings = QuotaSettings(**{name: getattr(node.config, f"quota_{name}") for name in names})
     return None if settings == QuotaSettings() else Quotas(settings, node.clock.monotonic_s)
+
+
+def _pulls_of(node: Node, traffic: RequestMetrics) -> FollowedPulls | None:
+    """That are answered here while another node leads; None: no other ever does."""
+    if node.reads_here is None:
+        return None
+    forms = PullForms(node.limits, traffic)
+    return FollowedPulls(node.reads_here, node.metadata, node.clock, node.limits, forms)
 
 
 class _AtWork:

@@ -27,7 +27,8 @@ from app.api.dataplane.router import Router
 from app.api.dataplane.routes import build_router
 from app.api.document.docs_page import POLICY, STATIC, docs_page, page_files
 from app.api.document.openapi import build_document, render_document
-from app.api.following import following_router
+from app.api.following.followed_pulls import FollowedPulls
+from app.api.following.following_router import following_router
 from app.api.gateway import Gateway
 from app.api.http.forwarded import Forwarded
 from app.api.http.memory_budget import MemoryBudget
@@ -69,19 +70,19 @@ def build_api(
     traffic: RequestMetrics | None = None,
     following: Following | None = None,
     replicas: Replicas | None = None,
+    pulls: FollowedPulls | None = None,
 ) -> Gateway:
     """The ASGI application. Without a `broker` it is that of a node that is `following` the leader
     of its shard: it tells of itself, and `relay` has all else answered by a node that leads.
 
     `local_only` refuses Host names that are not local and foreign Origins; it is for an open server
     on loopback, and off when authentication or the operator's `--insecure-anonymous` takes its
-    place. `web` is mounted at `/ui`, behind the same shell; it is for anybody, and asks this
-    application for what it shows. `connections` are those of the server, for the metrics.
-    `trusted_proxies` are addresses and networks whose `X-Forwarded-*` headers count.
-    `configuration` has the node's settings. `credentials` ask for a key once the node is closed;
-    without them it is open. `quotas` bound what one principal or topic may take; `failures` count
-    wrong credentials; `audit` is told of what was refused; `tracer` makes spans; `traffic` counts;
-    `replicas` are those of a shard that this node leads.
+    place. `web` is mounted at `/ui`, for anybody, and asks this application for what it shows.
+    `connections` are those of the server, for the metrics. `trusted_proxies` are addresses and
+    networks whose `X-Forwarded-*` headers count. `credentials` ask for a key once the node is
+    closed; without them it is open. `quotas` bound what a principal or topic may take; `failures`
+    count wrong credentials; `audit` is told of refusals; `tracer` makes spans. `replicas` are of
+    the shard that this node leads, `pulls` are answered of one that it follows.
     """
     traffic = traffic or RequestMetrics()
     pressure = MemoryBudget(limits) if connections is None else connections.pressure
@@ -101,7 +102,7 @@ def build_api(
         control_plane.router.routes += _page_routes(web)
     named = NamedElsewhere(rights, owners)
     return Gateway(
-        _router(broker, limits, traffic, named, tracer, relay),
+        _router(broker, limits, traffic, named, tracer, relay, pulls),
         control_plane,
         header_block_bytes_max=limits.header_block_bytes_max,
         local_only=local_only,
@@ -133,11 +134,12 @@ def _router(
     named: NamedElsewhere,
     tracer: "Tracer | None",
     relay: Relay | None,
+    pulls: FollowedPulls | None,
 ) -> Router:
     if broker is not None:
         return build_router(broker, limits, traffic, named, tracer)
     assert relay is not None, "whoever follows asks others"
-    return following_router(relay)
+    return following_router(relay, pulls)
 
 
 def _rights(

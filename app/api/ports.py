@@ -4,12 +4,14 @@ Declared by its user, because tests have metadata in memory; the real one fits s
 """
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from typing import NamedTuple, Protocol, TypeVar
 
 from typing_extensions import override
 
 from app.broker import ports as broker_ports
 from app.broker.health import Condition
+from app.broker.journal.queue_records import QueueRecords
 from app.broker.ports import Group, Topic
 from app.cluster import AuditTrail, ClusterEvents
 from app.domain.access.accounts import Account, PrincipalSettings, StoredPolicy
@@ -117,6 +119,8 @@ class Member(Protocol):
     def node_id(self) -> str: ...
     @property
     def advertise_url(self) -> str | None: ...
+    @property
+    def cluster_url(self) -> str: ...
 
 
 class Shard(Protocol):
@@ -213,6 +217,35 @@ class Replicas(Protocol):
     def hand_over_to(self, node: str, by: str) -> None:
         """Begin to hand the shard over, as `by` has asked. It ends by itself: the node leads, or
         the one before leads again."""
+        ...
+
+
+class FollowedStore(QueueRecords, Protocol):
+    """The replica of this node, as far as all in it is confirmed."""
+
+    @property
+    def store_id(self) -> bytes: ...
+
+    def begin(self, topic: str, generation: int) -> int | None:
+        """Begin to read this generation of a topic; `end` takes the number. None: not now."""
+        ...
+
+    def end(self, turn: int) -> bool:
+        """Whether what was read since may be given out."""
+        ...
+
+
+class ReadsHere(Protocol):
+    """What may be read on a node that does not lead its shard."""
+
+    @property
+    def readers(self) -> Executor:
+        """Threads for reads that wait for the disk."""
+        ...
+
+    def readable(self, *, is_stale: bool) -> FollowedStore | None:
+        """What is as the leader has it, but for the end; `is_stale`: whatever was confirmed when
+        the replica was in sync last. None: nothing."""
         ...
 
 

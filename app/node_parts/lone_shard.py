@@ -39,6 +39,7 @@ class LoneShard(OwnShard):
         self.shard_id = claim.shard_id
         self.following = None
         self.replicas = None
+        self.reads_here = None
         self._metadata = metadata
         self._state = state
         self._store = store

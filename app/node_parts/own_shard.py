@@ -3,7 +3,7 @@
 from contextlib import AsyncExitStack
 from typing import Protocol
 
-from app.api.ports import Following, Replicas
+from app.api.ports import Following, ReadsHere, Replicas
 from app.api.replicas.link_table import LinkTable
 from app.cluster import Beat
 from app.node_parts.served_term import ServedTerm, TermParts
@@ -58,6 +58,8 @@ class OwnShard(Protocol):
     """What it says while it leads nothing; None: it leads as long as it lives."""
     replicas: Replicas | None
     """Of the shard; None: it has one."""
+    reads_here: ReadsHere | None
+    """What may be read while another node leads the shard; None: it has one replica."""
 
     async def start(self, parts: TermParts, terms: Terms, stack: AsyncExitStack) -> None:
         """Lead the shard, or keep a replica of it and lead when it is elected; what ends that is on

@@ -17,6 +17,7 @@ from app.replica.leadership import LeaderHooks
 from app.replica.replica_status import ReplicaStatus, Role
 from app.replica.runner import ReplicaRunner, RunnerParts, monotonic_ms
 from app.runtime.secure.cluster_secret import ClusterSecret
+from app.store.followed_store import FollowedStore
 from app.store.replica.replica_store import OpeningOptions, ReplicaDirectory
 
 SILENCE_S: Final = 3.0
@@ -82,6 +83,10 @@ class ReplicaAtWork:
     def status(self) -> ReplicaStatus:
         """As it was at the last tick."""
         return self._runner.status()
+
+    def readable(self, *, is_stale: bool) -> FollowedStore | None:
+        """What may be read while it follows; see `ReplicaRunner.readable`."""
+        return self._runner.readable(is_stale=is_stale)
 
     @property
     def leads(self) -> bool:

@@ -9,13 +9,14 @@ is taken out, the replica ends and another one begins, with the new members. Eve
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Final, NamedTuple, Self
 
 from typing_extensions import override
 
-from app.api.ports import Follower, OwnReplica, Replicas
+from app.api.ports import FollowedStore, Follower, OwnReplica, ReadsHere, Replicas
 from app.api.relay.peers import Peers
 from app.api.replicas.link_table import LinkTable
 from app.broker.health import NodeState
@@ -57,6 +58,9 @@ HAND_OVER_SECONDS: Final = 4.0
 LEAVE_SECONDS: Final = 1.0
 """How long a stop waits for the database to hear of it, which may be away."""
 
+READER_THREADS: Final = 4
+"""For reads of the replica that wait for the disk, while another node leads."""
+
 HAND_OVER_STEP_SECONDS: Final = 0.05
 """Between two looks meanwhile."""
 
@@ -86,7 +90,7 @@ class _Node(NamedTuple):
     files: SecureFiles
 
 
-class ReplicatedShard(OwnShard, Replicas):
+class ReplicatedShard(OwnShard, Replicas, ReadsHere):
     """Made by `open`, which joins the shard; then `start`, once."""
 
     def __init__(
@@ -97,6 +101,8 @@ class ReplicatedShard(OwnShard, Replicas):
         self.conditions = ReplicaConditions(node.state, self._view, self._is_made_by_use)
         self.following = self.conditions
         self.replicas = self
+        self.reads_here = self
+        self._readers = ThreadPoolExecutor(READER_THREADS, "curlew-followed-reads")
         node.state.of_replica = self.conditions.of_replica
         self._id = node_id
         self._node = node
@@ -251,6 +257,15 @@ class ReplicatedShard(OwnShard, Replicas):
             _LOG.info("%s asks that %s leads the shard %r", by, node, self._shard.shard)
             self._replica.transfer(TransferAsked(node, by))
 
+    @property
+    @override
+    def readers(self) -> Executor:
+        return self._readers
+
+    @override
+    def readable(self, *, is_stale: bool) -> FollowedStore | None:
+        return None if self._replica is None else self._replica.readable(is_stale=is_stale)
+
     # --- the replica
 
     async def _begin(self) -> None:
@@ -288,6 +303,7 @@ class ReplicatedShard(OwnShard, Replicas):
         try:
             await self._end_replica()
         finally:
+            self._readers.shutdown(wait=False)
             try:
                 async with asyncio.timeout(LEAVE_SECONDS):
                     await node.metadata.replica_sets.stopped(name, self.node_id)

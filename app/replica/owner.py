@@ -22,6 +22,7 @@ from app.domain.shortages import shortage_of
 from app.replica.leadership import LeaderHooks, Leadership
 from app.replica.ports import ReplicaOwner
 from app.store import MessageStore
+from app.store.followed_store import FollowedStore
 from app.store.lifecycle.checkpoints import Checkpointing
 from app.store.replica.block_walk import BlocksUnreadable
 from app.store.replica.replica_log import ReplicaLogFailed
@@ -76,6 +77,8 @@ class StoreOwner(ReplicaOwner):
         """Of the driver."""
         self.alarms: dict[str, AlarmState] = {}
         self.following: ReplicaStore
+        self.followed: FollowedStore | None = None
+        """What of it may be read, until this replica begins to lead."""
         self.leading: Leadership | None = None
         self.is_spoiled = False
         """More is dispatched than is confirmed, or the store is closed: it has to be opened anew
@@ -107,6 +110,8 @@ class StoreOwner(ReplicaOwner):
         self._high_watermark = self._checkpoint_end = self.following.high_watermark
         self._written_end = self._checkpoint_end
         self._is_open = True
+        self.followed = FollowedStore(self.following.parts)
+        self.following.dispatcher.before_floors = self.followed.hold
         self.is_spoiled, self._unreadable = False, None
 
     # --- between two events
@@ -119,10 +124,12 @@ class StoreOwner(ReplicaOwner):
 
     def advance(self) -> bool:
         """Dispatch a piece of what is confirmed; whether there is more."""
-        if self.is_spoiled or self._unreadable is not None:
+        followed = self.followed
+        if self.is_spoiled or self._unreadable is not None or followed is None:
             return False
         try:
-            return self.following.advance(self._high_watermark)
+            has_more = self.following.advance(self._high_watermark)
+            return followed.take_floors() or has_more
         except BlocksUnreadable as error:
             self._unreadable = "BLOCKS_UNREADABLE", str(error)
             self.alarm(*self._unreadable)
@@ -205,6 +212,7 @@ class StoreOwner(ReplicaOwner):
     @override
     def append_term_start(self, term: Term) -> None:
         self._end_checkpoint()
+        self._end_reads()  # what is dispatched from here on may not be confirmed
         following, self.is_spoiled = self.following, True
         start = following.log.written
         block = term_block(*term)
@@ -307,8 +315,14 @@ class StoreOwner(ReplicaOwner):
 
     # --- the end
 
+    def _end_reads(self) -> None:
+        followed, self.followed = self.followed, None
+        if followed is not None:
+            followed.shut()
+
     def open_again(self) -> None:
         """Behind a term: throw away what it has dispatched. Raises as `open`."""
+        self._end_reads()
         self.following.close()
         self.open()
 
@@ -322,6 +336,7 @@ class StoreOwner(ReplicaOwner):
                 self.following.stop()
         finally:
             self._pool.shutdown()
+            self._end_reads()
             if self._is_open:
                 self.following.close()
             self._directory.release()

@@ -73,6 +73,10 @@ class ReplicaStatus:
     failed: str | None = None
     lacking_count: int = 0
     """So many more would have to answer before sends are taken; only while it leads."""
+    is_member: bool = False
+    """Whether this replica is in the newest set that it has noted."""
+    is_current: bool = False
+    """Whether it follows, and may answer reads as its leader does."""
 
 
 NOTHING = ReplicaStatus(Role.PAUSED, 0, None, 0, 0, 0, (), 0)
@@ -105,6 +109,8 @@ def status_of(
         () if leader is None else _members(leader, state.end.written, state.now_ms),
         tuple(alarms),
         lacking_count=leader.lacking_members if role is Role.LEADER and leader is not None else 0,
+        is_member=state.is_in_sync,
+        is_current=replica.is_current,
     )
 
 

@@ -26,6 +26,7 @@ from app.replica.leadership import LeaderHooks
 from app.replica.owner import StoreOwner
 from app.replica.ports import Connections, Database, Replicating
 from app.replica.replica_status import NOTHING, ReplicaAlarm, ReplicaStatus, Role, status_of
+from app.store.followed_store import FollowedStore
 from app.store.replica.replica_store import OpeningOptions, ReplicaDirectory
 
 _LOG: Final = logging.getLogger(__name__)
@@ -147,6 +148,13 @@ class ReplicaRunner(Replicating):
     def status(self) -> ReplicaStatus:
         """As it was at the last tick. Any thread."""
         return self._status
+
+    def readable(self, *, is_stale: bool) -> FollowedStore | None:
+        """What may be read here while this replica follows: as the leader has it, but for the end;
+        `is_stale`: whatever was confirmed when it was in sync last. None: nothing. Event loop."""
+        status = self._status
+        is_readable = status.is_member if is_stale else status.is_current
+        return self._owner.followed if is_readable and status.role is Role.FOLLOWER else None
 
     # --- connections
 

@@ -11,6 +11,8 @@ reader threads, and `Checkpointing.run`.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from typing_extensions import override
+
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError, StoreFailed
 from app.domain.limits import PROPERTIES_ENCODED_BYTES_MAX, Limits
@@ -21,7 +23,7 @@ from app.runtime.shortage_log import ShortageLog
 from app.store import paths
 from app.store.config import StoreConfig
 from app.store.formats.frame.batch_frame import RequestFrame
-from app.store.formats.record.record import CHECKSUM_BYTES, decode_message
+from app.store.formats.record.record import CHECKSUM_BYTES
 from app.store.fs.files import ColdRead, FileSystem, Lock
 from app.store.lifecycle.checkpoints import Checkpointing, Checkpoints
 from app.store.lifecycle.opening import write_clean_stop
@@ -30,18 +32,17 @@ from app.store.lifecycle.retention_policy import RetentionPolicy
 from app.store.lifecycle.retention_run import RetentionReport, RetentionRun
 from app.store.lifecycle.store_parts import StoreParts
 from app.store.log.page_cache_limit import bound_cache
-from app.store.queues.consume_queue import ConsumeQueue, Unit
-from app.store.read.known_reads import Stretch
+from app.store.queues.consume_queue import ConsumeQueue
 from app.store.read.lookups import (
     MAX_TIME_MS,
     KeyedRecords,
     Lookups,
     average_bytes,
-    offset_for_time,
     read_record,
 )
 from app.store.read.queue_reads import ReadResult, Wanted
-from app.store.store_status import QueueBounds, StoreStatus
+from app.store.readable_queues import ReadableQueues
+from app.store.store_status import StoreStatus
 from app.store.timers.timer_log import TimerLog
 from app.store.topics.floor_journal import FloorJournal
 from app.store.topics.topic_floors import TopicFloors
@@ -61,7 +62,7 @@ MENDING_ROUNDS_MAX = 16
 assert PROPERTIES_ENCODED_BYTES_MAX > CHECKSUM_BYTES
 
 
-class MessageStore:
+class MessageStore(ReadableQueues):
     """One data directory, open. Made by `open`."""
 
     def __init__(
@@ -73,17 +74,16 @@ class MessageStore:
         gate: Gate | None = None,
         checkpoints: Checkpoints | None = None,
     ) -> None:
-        self.store_id = bytes.fromhex(parts.meta.store_id)
+        super().__init__(parts)
         self.shortages = ShortageLog() if checkpoints is None else checkpoints.shortages
         """What is lacking now; others of the node note theirs there too."""
         self.pins = RetentionHolds()
         """What retention must leave; background services register there."""
         self.has_gate = gate is not None
         """Whether what is written is confirmed later, when the gate says so."""
-        self._files, self._config, self._limits = parts.files, parts.config, parts.limits
-        self._mender, self._reader = parts.repair, parts.reader
+        self._files, self._config, self._mender = parts.files, parts.config, parts.repair
         self._log = log = parts.log
-        self._queues = queues = parts.queues
+        queues = parts.queues
         self.index = index = parts.index
         self._recovery, self._lock = parts.recovery, lock
         cache = bound_cache(log, self._config.log_cache_bytes, parts.recovery.end)
@@ -212,11 +212,6 @@ class MessageStore:
             topic, queue_id, frame, flush, done, entry, generation, answer
         )
 
-    def next_offset(self, topic: str, queue_id: int) -> int:
-        """What the next message of a queue gets; beyond the readable end while appends are open."""
-        queue = self._queues.find(topic, queue_id)
-        return 0 if queue is None else queue.next_offset
-
     def append_step(
         self,
         parts: Sequence[StepPart],
@@ -254,64 +249,7 @@ class MessageStore:
 
     # --- reading
 
-    def bounds(self, topic: str, queue_id: int) -> QueueBounds:
-        """Readable offsets; (0, 0) for a queue that never had a message."""
-        queue = self._queues.find(topic, queue_id)
-        return QueueBounds(queue.min_offset, queue.readable_end) if queue else QueueBounds(0, 0)
-
-    def read(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        *,
-        max_messages: int,
-        max_bytes: int,
-        tag_hashes: frozenset[int] | None = None,
-        end_offset: int | None = None,
-        in_place: bool = False,
-        wait_for_disk: bool = False,
-    ) -> ReadResult:
-        """Messages from `offset` (within the bounds) on, at least one if there is one.
-
-        `in_place`: what is known to be good may be left where it is, as `RecordsInPlace`; what has
-        to be read all the same has the usual limits.
-
-        Scans at most `pull_scan_units_max` units. A wrong unit of the queue is put right from the
-        log; what is reported as a gap is a damaged record. Raises `ColdRead` when it would have to
-        wait for the disk and may not; call again from a reader thread with `wait_for_disk`.
-        """
-        queue = self._queues.find(topic, queue_id)
-        if queue is None:
-            return ReadResult([], [], [], offset, 0, [])
-        end = queue.readable_end
-        end = end if end_offset is None else min(end_offset, end)
-        end = min(end, offset + self._limits.pull_scan_units_max)
-        wanted = Wanted(offset, end, max_messages, max_bytes, tag_hashes)
-        if in_place and tag_hashes is None:
-            found = self._reader.find_in_place(queue, wanted, wait_for_disk=wait_for_disk)
-            if found is not None:
-                return found
-            limits = self._limits
-            wanted = wanted.within(limits.pull_messages_max, limits.pull_bytes_max)
-        return self._read(queue, wanted, wait_for_disk=wait_for_disk)
-
-    def read_known(
-        self, asked: Sequence[tuple[str, int, int, int]], max_bytes: int
-    ) -> list[ReadResult | None]:
-        """Of several queues (topic, queue id, first offset, end) all that is asked for, where it is
-        in memory, known to be good and at most `max_bytes`; None: `read` that queue by itself.
-
-        The offsets are within the bounds, and no stretch is empty.
-        """
-        stretches: list[Stretch] = []
-        for topic, queue_id, first, end in asked:
-            queue = self._queues.find(topic, queue_id)
-            if queue is None:
-                return [None] * len(asked)
-            stretches.append(Stretch(queue, first, end))
-        return self._reader.read_known(stretches, max_bytes)
-
+    @override
     def _read(self, queue: ConsumeQueue, wanted: Wanted, *, wait_for_disk: bool) -> ReadResult:
         result = self._reader.read(queue, wanted, wait_for_disk=wait_for_disk)
         for _ in range(MENDING_ROUNDS_MAX):
@@ -322,18 +260,6 @@ class MessageStore:
             self._mender.mend(queue, result.gaps, self._writer.watermarks.confirmed)
             result = self._reader.read(queue, wanted, wait_for_disk=True)
         return result
-
-    def offset_for_time(
-        self, topic: str, queue_id: int, time_ms: int, *, wait_for_disk: bool = False
-    ) -> int:
-        """The first offset stored at `time_ms` or later, the end when there is none.
-
-        `ColdRead` as for `read`.
-        """
-        queue = self._queues.find(topic, queue_id)
-        if queue is None:
-            return 0
-        return offset_for_time(self._reader.source, queue, time_ms, wait_for_disk=wait_for_disk)
 
     def find_by_key(
         self,
@@ -377,19 +303,6 @@ class MessageStore:
             wait_for_disk=wait_for_disk,
         )
 
-    def units(
-        self, topic: str, queue_id: int, offset: int, end: int, *, wait_for_disk: bool = False
-    ) -> list[Unit]:
-        """Where the messages `[offset, end)` of a queue are, without reading them.
-
-        Zeros where the unit is lost; as unchecked as the queue's files. `ColdRead` as for `read`.
-        """
-        queue = self._queues.find(topic, queue_id)
-        if queue is None:
-            return []
-        end = min(end, queue.readable_end)
-        return queue.units(offset, max(end, offset), wait_for_disk=wait_for_disk)
-
     def offset_behind(
         self, topic: str, queue_id: int, physical_offset: int, *, wait_for_disk: bool = False
     ) -> int:
@@ -410,10 +323,6 @@ class MessageStore:
             self._writer.watermarks.confirmed,
             wait_for_disk=wait_for_disk,
         )
-
-    def decode(self, record: memoryview) -> StoredMessage:
-        """One record of a `ReadResult` as a message."""
-        return decode_message(record, self.store_id)
 
     def read_message(
         self, message_id: str, *, topic: str | None = None, wait_for_disk: bool = False

@@ -120,6 +120,8 @@ class Operation:
     """Its problems say whether the message was stored (`outcome`)."""
     reads: bool = False
     """Its answer may be large: refused while too much waits to be read."""
+    may_be_stale: bool = False
+    """A read that a replica may answer while nobody leads the shard."""
     leases_by_get: bool = False
     """A GET that changes something: no link and no redirect may lead a browser to it."""
     aim: Aim | None = None

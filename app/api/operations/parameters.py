@@ -62,6 +62,11 @@ PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
         "of frames; crc32: what was found good before may come without another look, so check it;"
         " crc32-verified: the node looks at each record",
     ),
+    "read": (
+        {"type": "string", "enum": ["leader", "any"], "default": "leader"},
+        "any: a replica in sync of the shard may answer, with messages that it has; others, and "
+        "where the queue ends, are asked of the leader",
+    ),
     "clamp": (FLAG, "move an offset outside the bounds to the nearest one, and say so"),
     "credit": (POSITIVE, "at most so many unsettled messages at a time; default 16"),
     "cursor": (TEXT, "where to go on: next_cursor of a page, or the cursor of a streamed message"),

@@ -19,6 +19,7 @@ from app.api.aims.aim import BODY, HERE, Aim, Asks, Names, Shard
 from app.api.aims.places import Metadata, Places
 from app.api.bodies.unpacking import CONTENT_ENCODING, packing_of, unpack
 from app.api.dataplane.client_watch import ClientWatch
+from app.api.dataplane.pulls.read_choice import ASKS_STALE
 from app.api.http.request_context import (
     REQUEST_ID,
     WHOLE_BODY,
@@ -105,6 +106,11 @@ class Relay:
         """The node does not lead its shard from now on."""
         self._own, self.follows = None, True
 
+    @property
+    def own_shard(self) -> str:
+        """The one of this node."""
+        return self._metadata.shard
+
     def shards_from_here(self) -> list[str]:
         """All shards, that of this node first."""
         own = self._metadata.shard
@@ -184,7 +190,12 @@ class Relay:
         if aimed is HERE:
             return False
         assert isinstance(aimed, str)
-        await self._pass_on(exchange, aimed, sends=operation.sends)
+        try:
+            await self._pass_on(exchange, aimed, sends=operation.sends)
+        except (ShardUnavailable, RelayInterrupted):
+            may_be_stale = operation.may_be_stale and not exchange.started
+            if not may_be_stale or not await self._answered_by_replica(exchange, aimed):
+                raise
         return True
 
     async def _by_body(self, exchange: RequestContext, aim: Aim, names: Names) -> Shard:
@@ -228,6 +239,30 @@ class Relay:
                 )
         finally:
             self._release(url, connection)
+
+    async def _answered_by_replica(self, exchange: RequestContext, shard: str) -> bool:
+        """Have a read answered by a replica in sync of a shard whose leader does not answer, as
+        `MQ-Stale`; False: none does."""
+        view = self._metadata.snapshot.shards.get(shard)
+        if view is None or self._peers is None or is_at_its_end(exchange.scope):
+            return False
+        for member in view.members:
+            if member.node_id not in view.in_sync or member.node_id == view.leader:
+                continue
+            try:
+                connection = await self._peers.acquire(member.cluster_url)
+            except NotReached:
+                continue
+            try:
+                if not await self._exchange(
+                    exchange, connection, b"", shard, sends=False, asks=ASKS_STALE
+                ):
+                    return True
+            except RelayInterrupted:
+                continue
+            finally:
+                self._release(member.cluster_url, connection)
+        return False
 
     async def carry_whole(self, exchange: RequestContext, *, sends: bool) -> None:
         """Have the request answered by a node that leads, as if that one had been asked: by the
@@ -318,6 +353,7 @@ class Relay:
         *,
         sends: bool,
         is_whole: bool = False,
+        asks: str = "",
     ) -> bool:
         """Send the request and pass the answer on; True: it is to be sent once more. Without a
         `body` it is read as it comes, and cannot be sent again. `is_whole`: it is done over all
@@ -329,7 +365,7 @@ class Relay:
         timer: asyncio.TimerHandle | None = None
         try:
             with watch:
-                await self._send(exchange, connection, body, is_whole=is_whole)
+                await self._send(exchange, connection, body, is_whole=is_whole, asks=asks)
                 timer = loop.call_later(WATCH_AFTER_S, watch.watch, connection.abort)
                 try:
                     await connection.head()
@@ -362,6 +398,7 @@ class Relay:
         body: bytes | None,
         *,
         is_whole: bool,
+        asks: str,
     ) -> None:
         scope = exchange.scope
         connection.is_to_head = scope["method"] == "HEAD"
@@ -371,7 +408,7 @@ class Relay:
             for name, value in scope["headers"]
             if name not in STAYS and not name.startswith(PREFIX)
         ]
-        envelope = self._envelope_of(exchange)._replace(is_whole=is_whole)
+        envelope = self._envelope_of(exchange)._replace(is_whole=is_whole, asks=asks)
         lines += [b"%b: %b" % each for each in envelope.headers()]
         lines.append(b"%b: %b" % (REQUEST_ID, exchange.request_id))
         if body is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import TypeVar
 
-from app.broker.ports import Store
+from app.broker.journal.queue_records import QueueRecords
 from app.domain.errors import ShuttingDown, SystemBusy
 from app.domain.shortages import HINTS, shortage_of
 from app.store import ColdRead, QueueBounds
@@ -78,7 +78,7 @@ def _refuse_for_shortage(error: OSError) -> None:
 
 
 def find_offset_at(
-    store: Store,
+    store: QueueRecords,
     topic: str,
     queue_id: int,
     bounds: QueueBounds,

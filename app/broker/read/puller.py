@@ -6,16 +6,20 @@ match, in the answer and while waiting. Event loop only.
 """
 
 import asyncio
+from concurrent.futures import Executor
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
-from app.broker.context import Context
+from app.broker.context import Gate
 from app.broker.filters.filters import Filter, parse_filter
 from app.broker.journal.cold_reads import ColdReads, find_offset_at
+from app.broker.journal.queue_records import QueueRecords
+from app.broker.ports import Metadata
 from app.broker.read.filter_scan import first_records, read_matching
 from app.broker.read.long_polls import LongPolls, Watch
 from app.broker.results import PullRequest, PullResult, PullStatus
 from app.broker.topic_lookup import check_here, readable_topic
+from app.domain.clock import Clock
 from app.domain.errors import (
     IllegalOffset,
     IllegalWait,
@@ -168,10 +172,27 @@ class _Pull:
         )
 
 
-class Puller:
-    """Answers pulls. One per broker."""
+class PullContext(Protocol):
+    """What pulls work with: a broker's context, or that of a node that follows."""
 
-    def __init__(self, context: Context, long_polls: LongPolls) -> None:
+    @property
+    def store(self) -> QueueRecords: ...
+    @property
+    def metadata(self) -> Metadata: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def readers(self) -> Executor: ...
+    @property
+    def gate(self) -> Gate: ...
+
+
+class Puller:
+    """Answers pulls. One per broker, and per opening of a store that a node follows with."""
+
+    def __init__(self, context: PullContext, long_polls: LongPolls) -> None:
         self._store = context.store
         self._clock = context.clock
         self._metadata = context.metadata

@@ -33,6 +33,8 @@ class _Connection:
     sync_to: int = 0
     synced_to: int = 0
     """The end for which a sync was asked for last."""
+    has_all_shown: bool = False
+    """Whether all is written here that was confirmed when it was made, or a while later."""
 
 
 class Follower:
@@ -62,6 +64,20 @@ class Follower:
             if is_young or (connection.term is not None and not self._is_dead(is_silent)):
                 return
         self._greet(node)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether a leader was heard within a lease that counts this replica as in sync, and all
+        is here that anybody has been shown before this connection was made."""
+        connection, state = self._connection, self._state
+        return (
+            connection is not None
+            and connection.term == state.promise.term
+            and connection.has_all_shown
+            and state.is_in_sync
+            and state.has_watermark_of_term
+            and state.now_ms - state.heard_leader_ms < state.timing.lease_ms
+        )
 
     def _is_dead(self, is_silent: bool) -> bool:
         """A leader gives a sign of life each `sign_ms`; three that are missing end a connection."""
@@ -179,6 +195,7 @@ class Follower:
         connection.high_watermark = max(connection.high_watermark, high_watermark)
         state = self._state
         shown = min(connection.high_watermark, state.end.written)
+        connection.has_all_shown |= shown == connection.high_watermark
         if shown > state.high_watermark:
             state.high_watermark = shown
             state.actions.append(MoveWatermark(shown))

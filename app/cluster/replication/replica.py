@@ -74,6 +74,11 @@ class Replica:
         return max(sessions, self._questions)
 
     @property
+    def is_current(self) -> bool:
+        """Whether it follows, and may answer reads as its leader does."""
+        return isinstance(self._role, Follower) and self._role.is_current
+
+    @property
     def is_serving(self) -> bool:
         """Whether it has taken over and answers requests."""
         return isinstance(self._role, Leader) and self._role.phase is Phase.SERVING

@@ -114,6 +114,18 @@ class ReplicaState:
             self.history = history
             self.actions.append(KeepHistory(history))
 
+    @property
+    def is_in_sync(self) -> bool:
+        """By the newest set that it has noted."""
+        return self.me in self.promise.in_sync
+
+    @property
+    def has_watermark_of_term(self) -> bool:
+        """Whether the block that begins the newest term is confirmed, and so is all before it."""
+        history = self.history
+        is_of_term = bool(history) and history[-1].term == self.promise.term
+        return is_of_term and self.high_watermark > history[-1].start
+
     def see_room(self, has_room: bool | None) -> None:
         """Whether the disk takes messages. Where that cannot be told a full one stays full."""
         self.has_room = has_room

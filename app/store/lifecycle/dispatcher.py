@@ -5,6 +5,7 @@ units and keys at hand.) Both derived stores drop what they have already, so dis
 twice is harmless.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -17,6 +18,7 @@ from app.domain.message import (
     PROPERTY_UNIQUE_KEY,
     java_hash,
 )
+from app.domain.names import FLOORS_TOPIC
 from app.store.formats.files.consume_queue import UNIT, UNIT_BYTES, UNITS
 from app.store.formats.record.record import (
     CHECKSUM_BYTES,
@@ -41,6 +43,7 @@ _CHECKSUM: Final = np.frombuffer(CHECKSUM_NAME, np.uint8)
 _TAG: Final = PROPERTY_TAG.encode() + b"\x01"
 _KEYS: Final = PROPERTY_KEYS.encode() + b"\x01"
 _UNIQUE: Final = PROPERTY_UNIQUE_KEY.encode() + b"\x01"
+_FLOORS: Final = FLOORS_TOPIC.encode()
 
 
 def has_unit(system_flag: int) -> bool:
@@ -68,6 +71,9 @@ class BlockDispatcher:
         self._index = index
         self._indexed_end = indexed_end
         self._topics: dict[bytes, str] = {}
+        self.before_floors: Callable[[], object] = _nothing
+        """Called before entries of the floors of topics, and all that stands behind them in the
+        log, become readable."""
 
     def dispatch(self, block: ScannedBlock) -> None:
         """Put a block of good records where they belong."""
@@ -84,6 +90,8 @@ class BlockDispatcher:
         members: dict[tuple[bytes, int], list[int]] = {}
         units["tag_hash"] = self._walk(block, found, members)
         offsets = found["queue_offset"].astype(np.int64)
+        if (_FLOORS, 0) in members:
+            self.before_floors()
         for (topic, queue_id), chosen in members.items():
             name = self._topics.get(topic) or self._topics.setdefault(topic, topic.decode())
             self.put_units(name, queue_id, offsets[chosen].tolist(), units[chosen].tobytes())
@@ -165,6 +173,8 @@ class BlockDispatcher:
             fields = decode_fields(view[at : at + size])
             pairs = decode_properties(fields.properties)
             self.store_time_ms = max(self.store_time_ms, fields.store_time_ms)
+            if fields.topic == FLOORS_TOPIC:
+                self.before_floors()
             if has_unit(fields.system_flag):
                 offset = fields.queue_offset
                 queue = self._queues.get_or_make(fields.topic, fields.queue_id, first_offset=offset)
@@ -179,3 +189,7 @@ def unit_of(fields: RecordFields, pairs: dict[str, str]) -> bytes:
     """The consume-queue unit of a record."""
     tag = pairs.get(PROPERTY_TAG)
     return UNIT.pack(fields.physical_offset, fields.total_size, java_hash(tag) if tag else 0)
+
+
+def _nothing() -> None:
+    """Nobody reads yet."""

@@ -107,8 +107,8 @@ class ReplicaStore:
         shape = LogShape(parts.meta.segment_bytes, parts.meta.unchecked_end)
         self.log = ReplicaLog(directory.files, parts.log, shape, recovery.end)
         self.reader = BlockReader(parts.log, shape)
-        dispatcher = BlockDispatcher(parts.queues, parts.index, indexed_end=0)
-        self._dispatch = FollowerDispatch(self.reader, dispatcher, recovery.dispatched_end)
+        self.dispatcher = BlockDispatcher(parts.queues, parts.index, indexed_end=0)
+        self._dispatch = FollowerDispatch(self.reader, self.dispatcher, recovery.dispatched_end)
 
     @classmethod
     def open(cls, directory: ReplicaDirectory, options: OpeningOptions) -> Self:

@@ -6,7 +6,8 @@ from typing import Final
 from app.api.aims.across import InOrder
 from app.api.aims.of_names import A_QUEUE, A_QUEUE_IN_QUERY
 from app.api.dataplane.browsing import BROWSE_PARAMETERS
-from app.api.dataplane.pulling import PULL_PARAMETERS
+from app.api.dataplane.pulls.pulling import PULL_PARAMETERS
+from app.api.dataplane.pulls.read_choice import READ_HEADERS
 from app.api.dataplane.routes.paths_and_answers import APPLIED, TOPIC_PATH, lines_of, stream_of
 from app.api.dataplane.streaming import TOPIC_STREAM_PARAMETERS
 from app.api.formats import media, wire
@@ -41,6 +42,14 @@ _PULL: Final[Json] = {
     "MQ-Gaps": {"schema": TEXT, "description": "JSON, as `gaps` of the JSON answer"},
 }
 
+_OF_REPLICAS: Final[Json] = {
+    "MQ-Stale": {
+        "schema": {"type": "boolean"},
+        "description": "true: nobody leads the shard; a replica has answered, of what it knows to"
+        " be confirmed",
+    },
+}
+
 _BROWSE: Final[Json] = {
     **NOT_KEPT,
     "MQ-Next-Cursor": {"schema": TEXT, "description": "NDJSON only"},
@@ -73,6 +82,7 @@ BROWSE_MESSAGES: Final = _read(
 
 PULL_MESSAGES: Final = _read(
     operation_id="pull_messages",
+    may_be_stale=True,
     aim=A_QUEUE,
     route=f"GET {TOPIC_PATH}/queues/{{queue}}/messages",
     summary="Read messages of a queue from an offset on",
@@ -82,6 +92,7 @@ PULL_MESSAGES: Final = _read(
         "name and that lies below the end never changes: its answer has an ETag and may be "
         "kept (its min_offset, max_offset and up_to_date are those of that moment)."
     ),
+    mq_headers=READ_HEADERS,
     headers=(PREFER_WAIT, IF_NONE_MATCH),
     query=PULL_PARAMETERS,
     answers={
@@ -93,7 +104,7 @@ PULL_MESSAGES: Final = _read(
                 media.FRAMES: BINARY,
                 EVENTS: {"type": "array", "items": EVENT_SCHEMA},
             },
-            {**_PULL, **CACHE_HEADERS, **QUOTA_HEADERS},
+            {**_PULL, **_OF_REPLICAS, **CACHE_HEADERS, **QUOTA_HEADERS},
         ),
         304: Answer("As `If-None-Match` has it", headers=CACHE_HEADERS),
     },

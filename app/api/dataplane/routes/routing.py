@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 from app.api.access.named_elsewhere import NamedElsewhere
 from app.api.dataplane.browsing import Browsing
 from app.api.dataplane.polling.polling import Polling
-from app.api.dataplane.pulling import Pulling
+from app.api.dataplane.pulls.pulling import Pulling
 from app.api.dataplane.receiving import Receiving
 from app.api.dataplane.requesting import Requesting
 from app.api.dataplane.router import Router

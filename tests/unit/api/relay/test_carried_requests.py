@@ -32,7 +32,7 @@ SECRET = ClusterSecret(b"a" * 32)
 PATIENCE_S = 20
 MOVED = b"HTTP/1.1 421 Misdirected Request\r\ncontent-length: 2\r\n\r\n{}"
 STORED = b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\n{}"
-SENDS = cast("Operation", SimpleNamespace(sends=True, aim=None))
+SENDS = cast("Operation", SimpleNamespace(sends=True, aim=None, may_be_stale=False))
 
 
 class Other:

@@ -16,7 +16,7 @@ from app.api.formats.cloudevents import event_of
 from app.api.formats.rendering import record_views
 from app.api.formats.wire import GapView, MessageView, PullAnswer, encode, encode_line
 from app.api.http.request_context import Headers, RequestContext
-from app.broker import Broker
+from app.broker.read.puller import Puller
 from app.broker.results import PullResult
 from app.domain.message import StoredEncoding
 from app.store import FilePart, RecordsInPlace, as_buffers
@@ -42,6 +42,11 @@ class Form:
     @property
     def may_be_in_place(self) -> bool:
         return self.with_crc32 and not self.is_verified and self.packing is None
+
+
+class _Identified(Protocol):
+    @property
+    def store_id(self) -> bytes: ...
 
 
 class Answer(Protocol):
@@ -106,11 +111,20 @@ class FromFiles(NamedTuple):
         await exchange.answer_from_files(_OK, headers, self.head, self.parts)
 
 
-class PullAnswers:
-    """Makes the answers of one node. Event loop."""
+class ReadStore(Protocol):
+    """Of a broker, or of a node that follows."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    @property
+    def store(self) -> _Identified: ...
+    @property
+    def puller(self) -> Puller: ...
+
+
+class PullAnswers:
+    """Makes the answers of one store. Event loop."""
+
+    def __init__(self, read: ReadStore) -> None:
+        self._read = read
 
     def answer_of(self, form: Form, result: PullResult) -> Answer:
         """The answer with what was found, in the form that the client wants."""
@@ -123,7 +137,7 @@ class PullAnswers:
     def _frame(self, form: Form, result: PullResult) -> Answer:
         read = result.read
         found = read.records
-        store_id = (b"mq-store-id", self._broker.store.store_id.hex().encode("ascii"))
+        store_id = (b"mq-store-id", self._read.store.store_id.hex().encode("ascii"))
         headers = [media.FRAMES_HEADER, *_pull_headers(result), store_id, VARY]
         first = read.queue_offsets[0] if read.queue_offsets else read.next_offset
         if isinstance(found, RecordsInPlace):
@@ -138,7 +152,7 @@ class PullAnswers:
         return Packed(headers, content_bytes, parts, form.packing)
 
     def _events(self, form: Form, result: PullResult) -> Answer:
-        decode = self._broker.puller.decode
+        decode = self._read.puller.decode
         messages = [decode(record) for record in result.read.records]
         body = encode_line([event_of(m, force_base64=form.force_base64) for m in messages])
         headers = [media.EVENTS_HEADER, *_pull_headers(result)]
@@ -147,8 +161,8 @@ class PullAnswers:
     def _messages(self, form: Form, result: PullResult) -> Answer:
         views, body_bytes = record_views(
             result.read.records,
-            self._broker.store.store_id,
-            self._broker.puller.decode,
+            self._read.store.store_id,
+            self._read.puller.decode,
             force_base64=form.force_base64,
         )
         if form.kind == "ndjson":

@@ -3,12 +3,13 @@
 Nothing is leased. The connection is watched only while the pull waits.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from app.api.bodies.packing import wanted_packing
 from app.api.bodies.plain_bodies import plain_records
 from app.api.dataplane.client_watch import ClientWatch
-from app.api.dataplane.pull_answers import Form, PullAnswers
+from app.api.dataplane.pulls.pull_answers import Form, PullAnswers
+from app.api.dataplane.pulls.read_choice import reads_any_of
 from app.api.formats import media
 from app.api.formats.prefer_header import wait_of
 from app.api.http.entity_tags import IF_NONE_MATCH, is_known, sealed_headers, tag_of_range
@@ -17,6 +18,7 @@ from app.api.http.parameters import Query, integer_of
 from app.api.http.rate_limit_headers import near_quota_headers
 from app.api.http.request_context import (
     NOT_KEPT,
+    Headers,
     RequestContext,
     batch_too_large,
 )
@@ -32,26 +34,38 @@ PULL_PARAMETERS: Final = frozenset(
     {
         *("offset", "timestamp_ms", "tail", "until_offset", "until_timestamp_ms", "clamp"),
         *("max_messages", "max_bytes", "min_messages", "wait", "filter", "body", "checksum"),
-        "encodings",
+        *("encodings", "read"),
     }
 )
 _STARTS: Final = ("offset", "timestamp_ms", "tail")
 _QUEUE_ID_MAX: Final = 2**31 - 1
 
 
-class Pulling:
-    """Handler of pull. Stateless beside its collaborators."""
+class Asked(NamedTuple):
+    """What a pull asks for."""
 
-    def __init__(self, broker: Broker, limits: Limits, traffic: RequestMetrics) -> None:
-        self._broker = broker
+    queue_id: int
+    request: PullRequest
+    form: Form
+    headers: Headers
+    """Of the answer, so far."""
+    reads_any: bool
+    """Any replica in sync may answer."""
+
+
+class PullForms:
+    """Reads pulls, and answers with what was found. Of one node; stateless but for its counters."""
+
+    def __init__(self, limits: Limits, traffic: RequestMetrics) -> None:
         self._limits = limits
         self._traffic = traffic
-        self._answers = PullAnswers(broker)
 
-    async def pull(self, exchange: RequestContext, topic: str, queue: str) -> None:
+    def asked(self, exchange: RequestContext, queue: str) -> Asked:
+        """What a request asks for, but for its body. Raises what is wrong with it."""
         kind = media.pull_answer_kind(exchange.headers.get(b"accept"))
         queue_id = integer_of("queue", queue, high=_QUEUE_ID_MAX, error=InvalidRequest)
         query = Query(exchange.query, PULL_PARAMETERS)
+        reads_any = reads_any_of(exchange.mq_headers, query.text("read"))
         wait_seconds_max = self._limits.wait_seconds_max
         wait_s, headers = wait_of(exchange, query.wait_s(wait_seconds_max), wait_seconds_max)
         checksum = query.choice("checksum", ("crc32c", "crc32", "crc32-verified")) or "crc32c"
@@ -65,31 +79,31 @@ class Pulling:
         )
         in_place = form.may_be_in_place and exchange.can_send_files
         request = self._request_of(query, wait_s, form, in_place=in_place)
-        if await exchange.read_body(self._limits.batch_bytes_max, batch_too_large):
-            raise InvalidBody("a pull has no body", hint="use query parameters")
-        with ClientWatch(exchange.receive, exchange) as client:
-            result = await self._broker.puller.pull(topic, queue_id, request, client.watch)
-        if request.wait_s > 0:
-            headers += near_quota_headers(self._broker.long_polls.quota)
+        return Asked(queue_id, request, form, headers, reads_any)
+
+    async def answer(
+        self, exchange: RequestContext, asked: Asked, result: PullResult, answers: PullAnswers
+    ) -> tuple[int, int]:
+        """Send the answer; messages and bytes in it."""
+        form, request, headers = asked.form, asked.request, asked.headers
         if _is_sealed(request, result):
-            tag = tag_of_range(kind, result.next_offset, result.read.records)
+            tag = tag_of_range(form.kind, result.next_offset, result.read.records)
             headers += sealed_headers(tag)
             if is_known(exchange.headers.get(IF_NONE_MATCH), tag):
                 await exchange.answer_empty(304, headers)
-                return
+                return 0, 0
         else:
             headers.append(NOT_KEPT)
         found = result.read.records
         plain = await plain_records(found, form.encodings, self._limits.stored_ratio_max)
         if plain is not found:
             result = result._replace(read=result.read._replace(records=plain))
-        answer = self._answers.answer_of(form, result)
-        self._traffic.sent_out(len(result.read.records), answer.content_bytes)
-        figures = self._broker.statistics.topic(topic)
-        if figures is not None:
-            figures.given(len(result.read.records), answer.content_bytes)
+        answer = answers.answer_of(form, result)
+        count, size = len(result.read.records), answer.content_bytes
+        self._traffic.sent_out(count, size)
         headers += answer.headers
         await answer.send_to(exchange, headers)
+        return count, size
 
     def _request_of(
         self, query: Query, wait_s: float, form: Form, *, in_place: bool
@@ -125,6 +139,30 @@ class Pulling:
             until_ms=query.integer("until_timestamp_ms", error=IllegalOffset),
             in_place=in_place,
         )
+
+
+class Pulling:
+    """Handler of pull. Stateless beside its collaborators."""
+
+    def __init__(self, broker: Broker, limits: Limits, traffic: RequestMetrics) -> None:
+        self._broker = broker
+        self._limits = limits
+        self._forms = PullForms(limits, traffic)
+        self._answers = PullAnswers(broker)
+
+    async def pull(self, exchange: RequestContext, topic: str, queue: str) -> None:
+        asked = self._forms.asked(exchange, queue)
+        if await exchange.read_body(self._limits.batch_bytes_max, batch_too_large):
+            raise InvalidBody("a pull has no body", hint="use query parameters")
+        request = asked.request
+        with ClientWatch(exchange.receive, exchange) as client:
+            result = await self._broker.puller.pull(topic, asked.queue_id, request, client.watch)
+        if request.wait_s > 0:
+            asked.headers.extend(near_quota_headers(self._broker.long_polls.quota))
+        count, size = await self._forms.answer(exchange, asked, result, self._answers)
+        figures = self._broker.statistics.topic(topic)
+        if figures is not None:
+            figures.given(count, size)
 
 
 def _encodings_of(query: Query, kind: media.PullKind) -> frozenset[StoredEncoding]:

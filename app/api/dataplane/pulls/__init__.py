@@ -1,0 +1,1 @@
+"""Pulls: messages of one queue from an offset on, and who may answer them."""

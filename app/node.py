@@ -131,7 +131,11 @@ class Node:
             # Before the store, which is made where there is none: no metadata, no store.
             metadata = await Metadata.open(
                 ClusterConfig(
-                    config.database, config.flush, config.quota_topics, config.quota_groups
+                    config.database,
+                    config.flush,
+                    config.quota_topics,
+                    config.quota_groups,
+                    config.quota_schedules,
                 ),
                 clock,
                 limits,

@@ -114,6 +114,7 @@ class Config:
     quota_topics: int = 0
     """That a principal may have made and that are there, as the next one."""
     quota_groups: int = 0
+    quota_schedules: int = 0
     quota_leases: int = 0
     """Of each principal, over all groups."""
     quota_topic_requests_per_second: int = 0
@@ -305,6 +306,9 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     ),
     "quota_groups": Setting(
         QUOTA, "Consumer groups that are there and that a principal has made. 0: any."
+    ),
+    "quota_schedules": Setting(
+        QUOTA, "Schedules that are there and that a principal has changed last. 0: any."
     ),
     "quota_leases": Setting(
         QUOTA, "Messages that a principal holds at a time on a node, over all groups. 0: any."

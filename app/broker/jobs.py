@@ -93,7 +93,7 @@ class Jobs:
     ) -> Job:
         """Run `work` beside the request, under this name, else under a new one. Raises
         `TooManyRequests`."""
-        self.check_room()
+        self.check_room(owner)
         self._number += 1
         now_ms = self._clock.now_ms()
         namespace = DEFAULT_NAMESPACE if group is None else namespace_of(group)
@@ -105,17 +105,19 @@ class Jobs:
         self._tasks[job.operation_id] = task
         return job
 
-    def check_room(self) -> None:
-        """Raise `TooManyRequests` when as many run as may."""
-        limit = self._limits.operations_running_max
-        if len(self._tasks) >= limit:
-            raise TooManyRequests(
-                f"{len(self._tasks)} operations run already",
-                hint="wait for one to end, or cancel one: GET /v1/operations",
-                fields={"limit": limit},
-                quota=Quota("operations", limit, "concurrent-requests", 0),
-                retry_after_s=1,
-            )
+    def check_room(self, owner: str | None) -> None:
+        """Raise `TooManyRequests` when as many run as may, in all or of this principal."""
+        most, own_most = (
+            self._limits.operations_running_max,
+            self._limits.operations_per_principal_max,
+        )
+        running = [self._jobs[each].owner for each in self._tasks]
+        if len(running) >= most:
+            raise _too_many(f"{len(running)} operations run already", "operations", most)
+        own = running.count(owner)
+        if owner is not None and own >= own_most:
+            detail = f"principal {owner!r} has {own} operations running already"
+            raise _too_many(detail, "principal-operations", own_most)
 
     def find(self, operation_id: str, namespace: str = DEFAULT_NAMESPACE) -> Job:
         """The job of the namespace, or `OperationNotFound`."""
@@ -160,3 +162,13 @@ class Jobs:
         ended = [name for name in self._jobs if name not in self._tasks]
         for name in ended[: max(len(ended) - self._limits.operations_kept_max + 1, 0)]:
             del self._jobs[name]
+
+
+def _too_many(detail: str, of: str, limit: int) -> TooManyRequests:
+    return TooManyRequests(
+        detail,
+        hint="wait for one to end, or cancel one: GET /v1/operations",
+        fields={"limit": limit},
+        quota=Quota(of, limit, "concurrent-requests", 0),
+        retry_after_s=1,
+    )

@@ -159,6 +159,7 @@ _LIMITS: Final = {
     "dead_letters_scanned_max": "Dead letters that one request looks at.",
     "dead_letters_selected_max": "Dead letters that one request may name.",
     "operations_running_max": "Operations (redrives) that run at once.",
+    "operations_per_principal_max": "Of them, operations of one principal.",
     "operations_kept_max": "Ended operations that are remembered.",
     "trace_notes_pending_max": "Notes of trails that wait to be written. More are not kept.",
     "statistics_rows_max": "Topics, and as many groups in topics, that have figures of their own.",

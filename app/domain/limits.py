@@ -366,6 +366,7 @@ class Limits:
     dead_letters_scanned_max: int = 20_000
     dead_letters_selected_max: int = 10_000
     operations_running_max: int = 16
+    operations_per_principal_max: int = 8
     operations_kept_max: int = 1_000
     trace_notes_pending_max: int = 200_000
     statistics_rows_max: int = 1_000
@@ -421,7 +422,8 @@ CHANGEABLE_LIMITS: Final = frozenset(
         *("transaction_check_after_ms_min", "transaction_check_after_ms_max"),
         *("members_max", "members_per_group_max", "subscriptions_per_group_max"),
         *("subscriptions_per_member_max", "offset_snapshots_per_group_max"),
-        *("operations_running_max", "operations_kept_max", "dead_letters_scanned_max"),
+        *("operations_running_max", "operations_per_principal_max", "operations_kept_max"),
+        "dead_letters_scanned_max",
         *("scheduled_scan_max", "trace_notes_pending_max", "trace_records_read_max"),
     }
 )

@@ -98,6 +98,15 @@ def test_a_lost_marker_opens_no_node_and_the_command_does(tmp_path: Path) -> Non
         assert status(node) == 200
 
 
+def test_a_first_key_that_is_no_administrators_is_refused_with_the_command(tmp_path: Path) -> None:
+    done = curlew("migrate", "--data-dir", str(tmp_path))
+    assert done.returncode == 0
+    done = curlew("key", "create", "shop", "--role", "producer", "--data-dir", str(tmp_path))
+    assert done.returncode != 0
+    assert "there is no administrator yet" in done.stderr
+    assert "`curlew init`" in done.stderr
+
+
 def test_keys_may_be_required_before_there_is_one(tmp_path: Path) -> None:
     with run_node(tmp_path / "data", "--auth", "required") as node:
         assert status(node) == 401

@@ -259,10 +259,11 @@ class DeadLetters:
         *,
         to_topic: str | None = None,
         rate_per_s: float | None = None,
+        owner: str | None = None,
     ) -> RedrivePlan:
         """What `redrive` would do. Raises as it does."""
         self._check_redrive(group, selection, to_topic, rate_per_s)
-        self._operations.check_room()
+        self._operations.check_room(owner)
         return await self.plan(group, selection, to_topic=to_topic)
 
     async def plan(

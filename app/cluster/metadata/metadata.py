@@ -85,7 +85,7 @@ class Metadata:
     ) -> None:
         self.members = Memberships(database, clock, limits)
         self.offset_snapshots = OffsetSnapshots(database, clock, limits)
-        self.schedules = Schedules(database, clock, limits)
+        self.schedules = Schedules(database, clock, limits, config.schedules_owned_max)
         access = AccessChanges(database, clock)
         self.principals = Principals(access, limits)
         self.policies = Policies(access, limits, self.principals.refresh)

@@ -17,7 +17,7 @@ RESOURCES = ["topic:red-*", "group:red-*", "topic:orders", "cluster"]
 
 
 async def test_each_way_to_make_one_counts(tmp_path: Path) -> None:
-    quotas = {"quota_topics": 2, "quota_groups": 1}
+    quotas = {"quota_topics": 2, "quota_groups": 1, "quota_schedules": 1}
     async with served_node(tmp_path, Limits(), auto_create_topics=True, **quotas) as server:
         principals = server.node.metadata.principals
         key = (await principals.make_first()).text
@@ -31,6 +31,7 @@ async def test_each_way_to_make_one_counts(tmp_path: Path) -> None:
             red_header = {"authorization": f"Bearer {given}"}
             async with httpx.AsyncClient(base_url=url, headers=red_header, timeout=60) as red:
                 await _make_all_ways(admin, red)
+                await _make_schedules(red)
 
 
 def _check(answer: httpx.Response, bound: str, limit: int) -> None:
@@ -63,6 +64,17 @@ async def _make_all_ways(admin: httpx.AsyncClient, red: httpx.AsyncClient) -> No
     assert [(each["action"], each["principal"]) for each in entries][:1] == [("CREATE", "red")]
     metrics = (await admin.get("/metrics")).text
     assert 'curlew_denials_total{code="QUOTA_EXCEEDED"}' in metrics
+
+
+async def _make_schedules(red: httpx.AsyncClient) -> None:
+    body = {"cron": "0 3 * * *", "topic": "red-a", "message": {"text": "x"}}
+    assert (await red.put("/v1/schedules/red-s", json=body)).status_code == 201
+    _check(await red.put("/v1/schedules/red-t", json=body), "quota_schedules", 1)
+    _check(await red.put("/v1/schedules/red-t?dry_run=true", json=body), "quota_schedules", 1)
+    changed = await red.put("/v1/schedules/red-s", json={**body, "paused": True})
+    assert changed.status_code == 200
+    assert (await red.delete("/v1/schedules/red-s")).status_code == 204
+    assert (await red.put("/v1/schedules/red-t", json=body)).status_code == 201
 
 
 async def _settle(red: httpx.AsyncClient) -> None:

@@ -94,6 +94,11 @@ class AccessChanges:
         after = await self._administered_until(connection)
         if after and after >= min(before, self.clock.now_ms() + ADMINISTRATOR_MS_MIN):
             return
+        if not before:
+            raise StateConflict(
+                "there is no administrator yet, and this would close the node to everybody",
+                hint="make the first one: `curlew init`, with the settings of the node",
+            )
         hours = ADMINISTRATOR_MS_MIN // 3_600_000
         raise StateConflict(
             "this would leave no administrator with a key that works"

@@ -22,6 +22,9 @@ class ClusterConfig:
     groups_owned_max: int = 0
     """As `topics_owned_max`."""
 
+    schedules_owned_max: int = 0
+    """As `topics_owned_max`."""
+
     lock_wait_ms: int = 5_000
     """Longest wait for another writer (SQLite's busy timeout, PostgreSQL's lock timeout). Well over
     the few milliseconds that our transactions take, well under a client's patience."""

@@ -38,10 +38,14 @@ _decode = msgspec.json.Decoder(ScheduleSettings).decode
 class Schedules:
     """Reachable as `Metadata.schedules`."""
 
-    def __init__(self, database: Database, clock: Clock, limits: Limits) -> None:
+    def __init__(
+        self, database: Database, clock: Clock, limits: Limits, owned_max: int = 0
+    ) -> None:
+        """Of each principal at most `owned_max`; 0: any number."""
         self._database = database
         self._clock = clock
         self._limits = limits
+        self._owned_max = owned_max
         self.audit: ChangeLog[AsyncConnection] | None = None
         """Told of each change, within its transaction."""
 
@@ -77,6 +81,8 @@ class Schedules:
             next_due_ms = due_of(settings)
             if present is None:
                 await room.for_schedule(connection, self._limits)
+                most = room.Owner(owner, self._owned_max)
+                await room.for_owner(connection, schedules, most, "schedule")
                 await namespaces.require(connection, name)
             else:
                 next_due_ms = present.next_due_after(settings, next_due_ms)

@@ -279,6 +279,20 @@ async def test_refusals() -> None:
         await ended(operation)
 
 
+async def test_one_principal_leaves_operations_to_others() -> None:
+    async with running(limits=Limits(operations_per_principal_max=1)) as world:
+        await bury(world, b"a", b"b")
+        slow = letters(world).redrive(GROUP, ALL, rate_per_s=0.001, owner="red")
+        with pytest.raises(TooManyRequests, match="principal 'red' has 1 operations running"):
+            letters(world).redrive(GROUP, ALL, owner="red")
+        with pytest.raises(TooManyRequests):
+            await letters(world).plan_redrive(GROUP, ALL, owner="red")
+        others = [letters(world).redrive(GROUP, ALL, owner=each) for each in ("blue", None, None)]
+        for operation in (slow, *others):
+            operation.cancel()
+            await ended(operation)
+
+
 async def test_a_deleted_group_takes_its_letters_along() -> None:
     async with running() as world:
         await bury(world, b"a")

@@ -257,9 +257,10 @@ async def redrive_dead_letters(
     later = Standing(access.caller.for_later)
     shard = _own_shard(request, services, body)
     selection = body.selection(_readable(later) if is_read else None, shard)
+    owner = access.caller.name
     if is_dry_run(dry_run, body.asks_for_dry_run):
         plan = await letters.plan_redrive(
-            group, selection, to_topic=body.to_topic, rate_per_s=body.rate_per_s
+            group, selection, to_topic=body.to_topic, rate_per_s=body.rate_per_s, owner=owner
         )
         return RedrivePlanDocument.of(plan, access)
 
@@ -275,7 +276,7 @@ async def redrive_dead_letters(
         to_topic=body.to_topic,
         rate_per_s=None if body.rate_per_s is None else body.rate_per_s / work.parts,
         check=check,
-        owner=access.caller.name,
+        owner=owner,
         name=work.name,
     )
     response.status_code = 202

@@ -471,7 +471,8 @@ class Gateway:
         self._traffic.denials[error.code] += 1
         if self._audit is not None:
             action = str(error.fields.get("action", exchange.scope["method"]))
-            resource = str(error.fields.get("resource", ""))
+            of_fields = str(error.fields.get("resource", ""))
+            resource = (isinstance(error, NotPermitted) and error.resource) or of_fields
             self._audit.denied(Denial(actor_of(exchange), action, resource, error.code))
 
     @staticmethod

@@ -14,7 +14,7 @@ from app.domain.access.actions import CLUSTER, Action, Kind, Target
 from app.domain.access.evaluator import UNMENTIONED, Decision, Principal
 from app.domain.access.keyring import Keyring, KnownKey, PolicyAge
 from app.domain.access.refusals import NotPermitted
-from app.domain.names import split_name
+from app.domain.names import split_name, stored_name
 from app.domain.positions import TimestampMs
 
 
@@ -341,8 +341,10 @@ def not_permitted(
     subject = "this caller" if who is None else f"principal {who!r}"
     refused = f"may not {action}" if instead is None else f"may neither {instead} nor {action}"
     place = f" in namespace {target.namespace!r}" if target.namespace else ""
-    return NotPermitted(
+    refusal = NotPermitted(
         f"{subject} {refused} {target}{place}",
         hint="ask an administrator for a policy that allows it; GET /v1/whoami?action=… explains",
         fields={"action": str(action), "resource": str(target)},
     )
+    refusal.resource = str(target._replace(name=stored_name(target.namespace, target.name)))
+    return refusal

@@ -8,6 +8,8 @@ class NotPermitted(CurlewError):
 
     code = "FORBIDDEN"
     title = "The request is refused"
+    resource = ""
+    """What it was refused on, by its stored name, for the audit; empty: what its fields say."""
 
 
 class QuotaExceeded(NotPermitted):

@@ -442,6 +442,10 @@ async def test_a_refusal_says_what_would_do_and_where() -> None:
         headers = {"MQ-Namespace": "theirs"}
         sent = await node.ask("alpha", "POST", SEND.format(topic="alpha-in"), b"x", headers=headers)
         assert "may not PUB topic:alpha-in in namespace 'theirs'" in sent.json()["detail"]
+        assert sent.json()["resource"] == "topic:alpha-in"
+        await node.ask("alpha", "DELETE", "/v1/topics/alpha-in", headers=headers)
+        noted = [each.resource for each in node.access.denials]
+        assert noted == ["topic:alpha-new", *["topic:theirs%alpha-in"] * 2]
 
 
 async def test_an_idempotency_key_is_its_principals() -> None:

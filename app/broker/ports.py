@@ -7,6 +7,7 @@ The value types are the store's own and the domain's.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from app.broker.position_ports import FirstUses, OffsetSnapshots
 from app.domain.access.caller import Caller
 from app.domain.changes.conditions import Changed, Terms
 from app.domain.changes.merging import Named
@@ -14,7 +15,7 @@ from app.domain.consumers.consumption import KeptSubscription, SubscriptionPair
 from app.domain.consumers.membership import GroupPulse, Membership, Rebalance
 from app.domain.identity import Deletion, Kind
 from app.domain.message import Message, StoredMessage
-from app.domain.positions import CommittedOffset, FlushMode, OffsetSnapshot, ReplicationMode
+from app.domain.positions import CommittedOffset, FlushMode, ReplicationMode
 from app.domain.schedules import Firing, Schedule, ScheduleSettings
 from app.domain.settings import (
     DeliveryOrder,
@@ -324,6 +325,11 @@ class Topic(Protocol):
         """Queues that it was made with: what is aimed at its home by hash never moves."""
         ...
 
+    @property
+    def shards(self) -> Sequence[str]:
+        """Of each queue, where the cluster has several; empty: all are here."""
+        ...
+
     def shard_of(self, queue_id: int) -> str | None:
         """The shard of a queue, when it is not the one of this node."""
         ...
@@ -438,25 +444,6 @@ class Memberships(Protocol):
 
     async def pulses(self) -> list[GroupPulse]:
         """One short row for each group that has ever had members."""
-        ...
-
-
-class OffsetSnapshots(Protocol):
-    """Named snapshots of a group's offsets."""
-
-    async def create(
-        self,
-        group: str,
-        name: str,
-        offsets: Sequence[CommittedOffset],
-        *,
-        is_dry_run: bool = False,
-    ) -> OffsetSnapshot: ...
-
-    async def load(self, group: str) -> list[OffsetSnapshot]: ...
-
-    async def delete(self, group: str, name: str) -> bool:
-        """False: there was none."""
         ...
 
 
@@ -576,6 +563,9 @@ class Metadata(Protocol):
 
     @property
     def offset_snapshots(self) -> OffsetSnapshots: ...
+
+    @property
+    def first_uses(self) -> FirstUses: ...
 
     @property
     def schedules(self) -> ScheduleBook: ...

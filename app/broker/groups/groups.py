@@ -26,7 +26,7 @@ from app.broker.ports import Group, Topic
 from app.broker.progress.offset_cache import OffsetCache
 from app.broker.progress.progress_entries import Key, Placed, Skipped
 from app.broker.progress.queue_state import QueueState
-from app.broker.read.start_offsets import start_offsets
+from app.broker.read.start_offsets import GroupStarts
 from app.broker.results import QueuePosition
 from app.broker.row_faults import RowFaults
 from app.broker.topic_lookup import check_current
@@ -65,7 +65,7 @@ class Groups:
         """How far the groups are, in the log."""
         self._store = context.store
         self._metadata = context.metadata
-        self._readers = context.readers
+        self._starts = GroupStarts(context)
         self._lifecycle = lifecycle
         self._name_room = name_room
         self._limits = context.limits
@@ -233,14 +233,16 @@ class Groups:
             if not state.moves:  # else the log may refuse where it stands
                 self.offset_cache.advance(key, queue.committed)
 
-    async def _start_offsets(self, group: Group, topic: Topic) -> list[int]:
+    async def _start_offsets(
+        self, group: Group, topic: Topic, *, is_kept: bool = True
+    ) -> list[int]:
         committed = {
             **self._known_to_log(group, topic),
             **self.offset_cache.committed(group.name, topic.name),
         }
         bounds = [self._store.bounds(topic.name, queue) for queue in range(topic.queues)]
         if not committed:
-            return await self.offsets_at(topic.name, bounds, group.start)
+            return await self._starts.of(group, topic, bounds, is_kept=is_kept)
         return [min(committed.get(queue, low), high) for queue, (low, high) in enumerate(bounds)]
 
     def _known_to_log(self, group: Group, topic: Topic) -> dict[int, int]:
@@ -255,17 +257,17 @@ class Groups:
             if state is not None and not state.moves
         }
 
-    async def starts(self, group: Group, topic: Topic) -> list[int]:
-        """As `positions`; nothing is kept."""
+    async def starts(self, group: Group, topic: Topic, *, is_kept: bool = False) -> list[int]:
+        """As `positions`; nothing is kept, or with `is_kept` the time of the first use alone."""
         if group.mode is GroupMode.BROADCAST:
             bounds = [self._store.bounds(topic.name, queue) for queue in range(topic.queues)]
             return await self.offsets_at(topic.name, bounds, group.start)
-        return await self._start_offsets(group, topic)
+        return await self._start_offsets(group, topic, is_kept=is_kept)
 
     async def positions(self, group: Group, topic: Topic) -> list[int]:
         """Per queue, where a reader of the group begins. What had to be decided is kept at once,
         or a crash would decide it again, later; in a broadcast group the clients keep it."""
-        offsets = await self.starts(group, topic)
+        offsets = await self.starts(group, topic, is_kept=True)
         if group.mode is GroupMode.BROADCAST:
             return offsets
         check_current(self._metadata, topic, group)
@@ -309,7 +311,7 @@ class Groups:
         self, topic: str, bounds: Sequence[QueueBounds], start: StartPosition
     ) -> list[int]:
         """As `start_offsets`, in the broker's store."""
-        return await start_offsets(self._store, self._readers, topic, bounds, start)
+        return await self._starts.at(topic, bounds, start)
 
     # --- committed offsets
 

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from concurrent.futures import Executor
 
+from app.broker.context import Context
 from app.broker.journal.cold_reads import ColdReads, find_offset_at
-from app.broker.ports import Store
+from app.broker.ports import Group, Store, Topic
+from app.domain.consumers.consumption import SubscriptionPair
 from app.domain.settings import StartPosition
 from app.store import QueueBounds
 
@@ -32,3 +34,35 @@ async def start_offsets(
         ]
 
     return await ColdReads(readers).run(find_all)
+
+
+class GroupStarts:
+    """Where groups begin of which nothing is committed. One per broker."""
+
+    def __init__(self, context: Context) -> None:
+        self._store = context.store
+        self._readers = context.readers
+        self._first_uses = context.metadata.first_uses
+
+    async def at(
+        self, topic: str, bounds: Sequence[QueueBounds], start: StartPosition
+    ) -> list[int]:
+        """As `start_offsets`, in the broker's store."""
+        return await start_offsets(self._store, self._readers, topic, bounds, start)
+
+    async def of(
+        self, group: Group, topic: Topic, bounds: Sequence[QueueBounds], *, is_kept: bool
+    ) -> list[int]:
+        """Per queue. A group that begins at the end begins in all shards at the time of its first
+        use in any, which the metadata keeps with `is_kept`. Raises `MetadataUnavailable`,
+        `GroupNotFound` and `TopicNotFound`; nothing of it where all queues are of one shard."""
+        start = group.start
+        if start == "latest" and topic.shards:
+            pair = SubscriptionPair(group.name, topic.name, group.generation, topic.generation)
+            if is_kept:
+                first = await self._first_uses.note(pair)
+                start = start if first.is_this else first.at_ms
+            else:
+                found = await self._first_uses.find(pair)
+                start = start if found is None else found
+        return await self.at(topic.name, bounds, start)

@@ -41,6 +41,7 @@ from app.cluster.metadata.snapshot import (
 )
 from app.cluster.metadata.tables import (
     deletions,
+    first_uses,
     group_subscriptions,
     namespaces,
     versions,
@@ -85,6 +86,7 @@ class Metadata:
     ) -> None:
         self.members = Memberships(database, clock, limits)
         self.offset_snapshots = OffsetSnapshots(database, clock, limits)
+        self.first_uses = first_uses.FirstUses(database, clock)
         self.schedules = Schedules(database, clock, limits, config.schedules_owned_max)
         access = AccessChanges(database, clock)
         self.principals = Principals(access, limits)
@@ -349,6 +351,7 @@ class Metadata:
         """Forget the group's offsets in the topic."""
         async with self._database.transaction() as connection:
             await offsets.remove(connection, group, topic)
+            await first_uses.remove(connection, group, topic)
 
     # Deletions and identity
 

@@ -41,6 +41,14 @@ class SubscriptionPair(NamedTuple):
     topic_generation: int
 
 
+class FirstUse(NamedTuple):
+    """The first use of a topic by a group, in any shard."""
+
+    at_ms: int
+    is_this: bool
+    """It is the one that asks."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeptSubscription:
     """What an operator has said of the filter with which a group reads a topic, for all shards."""

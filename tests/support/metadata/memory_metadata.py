@@ -12,7 +12,7 @@ from app.domain.access.caller import OPEN, Caller
 from app.domain.changes.conditions import Changed, Conditions, Terms
 from app.domain.changes.merging import Named, by_name, merged
 from app.domain.clock import Clock
-from app.domain.consumers.consumption import KeptSubscription, SubscriptionPair
+from app.domain.consumers.consumption import FirstUse, KeptSubscription, SubscriptionPair
 from app.domain.consumers.membership import GroupPulse, Membership, Rebalance
 from app.domain.errors import (
     GroupNotFound,
@@ -52,6 +52,7 @@ class MemoryMetadata:
         self.shard = ""
         self.members = MemoryMemberships(self)
         self.offset_snapshots = MemoryOffsetSnapshots(clock)
+        self.first_uses = MemoryFirstUses(self, clock)
         self.schedules = MemorySchedules(self)
         self.callers: dict[str, Caller] = {}
         """Of principals, by name; others may everything."""
@@ -270,6 +271,8 @@ class MemoryMetadata:
     async def delete_offsets(self, group: str, topic: str) -> None:
         self.check()
         self.offsets = {k: v for k, v in self.offsets.items() if k[:2] != (group, topic)}
+        rows = self.first_uses.rows
+        self.first_uses.rows = {k: v for k, v in rows.items() if k[:2] != (group, topic)}
 
     async def commit_offsets(
         self, rows: Sequence[CommittedOffset], *, force: bool = False
@@ -348,6 +351,24 @@ class MemoryMemberships:
     async def pulses(self) -> list[GroupPulse]:
         self._metadata.check()
         return [GroupPulse(k, v.counter, v.changed) for k, v in self._groups.items()]
+
+
+class MemoryFirstUses:
+    """One time for a pair of group and topic of these generations."""
+
+    def __init__(self, metadata: MemoryMetadata, clock: Clock) -> None:
+        self.rows: dict[SubscriptionPair, int] = {}
+        self._metadata = metadata
+        self._clock = clock
+
+    async def find(self, pair: SubscriptionPair) -> int | None:
+        self._metadata.check()
+        return self.rows.get(pair)
+
+    async def note(self, pair: SubscriptionPair) -> FirstUse:
+        self._metadata.check()
+        is_this = pair not in self.rows
+        return FirstUse(self.rows.setdefault(pair, self._clock.now_ms()), is_this)
 
 
 class MemoryOffsetSnapshots:

@@ -142,6 +142,21 @@ committed_offsets = Table(
     Index(None, "topic"),
 )
 
+first_uses = Table(
+    "first_uses",
+    metadata,
+    Column(
+        "consumer_group",
+        NAME,
+        ForeignKey(consumer_groups.c.name, ondelete="CASCADE"),
+        primary_key=True,
+    ),
+    Column("topic", NAME, ForeignKey(topics.c.name, ondelete="CASCADE"), primary_key=True),
+    Column("used_ms", BigInteger, nullable=False),
+    Index(None, "topic"),
+    comment="when groups that begin at the end of a topic of several shards were first used there",
+)
+
 group_generations = Table(
     "group_generations",
     metadata,

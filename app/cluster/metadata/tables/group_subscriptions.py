@@ -38,7 +38,7 @@ async def change(
     Raises `GroupNotFound` or `TopicNotFound` when one was deleted, and `StateConflict` when the
     group has as many as it may have."""
     version = await versions.lock(connection) + 1
-    await _check_generations(connection, pair)
+    await check_generations(connection, pair)
     row = group_subscriptions.c
     is_of_group = row.consumer_group == pair.group
     query = select(row.filter, row.set_by, row.set_ms, row.version).where(
@@ -67,7 +67,8 @@ async def change(
     return after, version
 
 
-async def _check_generations(connection: AsyncConnection, pair: SubscriptionPair) -> None:
+async def check_generations(connection: AsyncConnection, pair: SubscriptionPair) -> None:
+    """Raise `GroupNotFound` or `TopicNotFound` when one was deleted."""
     group, topic = consumer_groups.c, topics.c
     found = await connection.scalar(select(group.generation).where(group.name == pair.group))
     if found != pair.group_generation:

@@ -119,6 +119,16 @@ async def test_a_start_at_the_end_is_kept_over_a_kill() -> None:
         assert offsets(await world.receive()) == [5]
 
 
+async def test_where_all_queues_are_here_a_group_begins_at_the_end_without_the_database() -> None:
+    async with running() as world:
+        await world.group(GroupSettings(start="latest"))
+        world.store.fill(TOPIC, 0, numbered(5))
+        world.metadata.is_down = True
+        assert await world.receive() == []
+        world.store.fill(TOPIC, 0, numbered(1))
+        assert offsets(await world.receive()) == [5]
+
+
 async def test_where_a_group_begins_is_written_again_after_a_full_disk() -> None:
     async with running() as world:
         await world.send(b"before")

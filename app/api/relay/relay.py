@@ -51,6 +51,7 @@ from app.api.relay.peers import NotReached, Peers
 from app.domain.errors import CurlewError, NotLeader, RelayInterrupted, ShardUnavailable
 from app.domain.limits import MIB, Limits
 from app.domain.quotas.token_bucket import TokenBucket
+from app.runtime.direct import in_task
 
 WATCH_AFTER_S: Final = 0.05
 """A request that is answered earlier needs nobody who looks whether its client is still there."""
@@ -228,6 +229,7 @@ class Relay:
                 return
         finally:
             self._release(url, connection)
+        await in_task()  # the database may have to be waited for
         await self._metadata.refresh()
         connection, url = await self._reach(exchange, shard)
         try:

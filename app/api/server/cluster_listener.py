@@ -32,6 +32,7 @@ from app.api.server.protocol import guarded
 from app.api.server.tls_listener import TlsListener
 from app.domain.errors import CurlewError
 from app.domain.limits import RELAY_CONNECTIONS_MAX, SHARDS_MAX, Limits
+from app.runtime.direct import in_task
 from app.runtime.secure.cluster_secret import ClusterSecret
 from app.runtime.secure.tls_files import TlsFiles
 
@@ -64,13 +65,17 @@ class ClusterApp:
         scope[ASKED] = envelope.asks
         if envelope.client is not None:
             scope["client"] = envelope.client
-        try:
-            if envelope.metadata_version > self._metadata.snapshot.version:
-                await self._metadata.refresh()
-            if envelope.policy_version > self._policies.version():
-                await self._policies.refresh()
-        except CurlewError as error:  # what is known has to do
-            _LOG.debug("not refreshed: %s", error.detail)
+        metadata_is_old = envelope.metadata_version > self._metadata.snapshot.version
+        policies_are_old = envelope.policy_version > self._policies.version()
+        if metadata_is_old or policies_are_old:
+            await in_task()  # the database may have to be waited for
+            try:
+                if metadata_is_old:
+                    await self._metadata.refresh()
+                if policies_are_old:
+                    await self._policies.refresh()
+            except CurlewError as error:  # what is known has to do
+                _LOG.debug("not refreshed: %s", error.detail)
         await self._app(scope, receive, send)
 
 

@@ -87,9 +87,7 @@ class Leader:
         """When a member with room was named last; not before this term."""
         self._hand_over: HandOver | None = None
         state.promise_term(term)
-        ask = AskPromise(term, state.me, row.settled_version)
-        for node in state.peers:
-            state.actions.append(Send(node, ask))
+        self._ask_for_promises()
         self._try_to_end_fence()
 
     @property
@@ -120,6 +118,16 @@ class Leader:
             return
         self._has_promised(message.member)
         self._try_to_end_fence()
+
+    def _ask_for_promises(self) -> None:
+        """Ask those that have not promised, again and again: a former leader that heard nothing of
+        the election takes itself for the leader until this reaches it, or the row does."""
+        state = self._state
+        ask = AskPromise(self.term, state.me, self._settled_version)
+        promised = {member.node for member in self._promised}
+        for node in state.peers:
+            if node not in promised:
+                state.actions.append(Send(node, ask))
 
     def _has_promised(self, member: Member) -> None:
         if member not in self._promised:
@@ -408,6 +416,7 @@ class Leader:
             self._renewed_ms = state.now_ms
             renewal = ChangeRow(Renew(self.term, timing.lease_ms))
             state.actions.append(ReadRow() if self._is_unheard() else renewal)
+            self._ask_for_promises()
             self._repeat_lost_changes()
         if state.now_ms - self._signed_ms >= timing.sign_ms:
             self._sign()

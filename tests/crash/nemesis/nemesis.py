@@ -99,16 +99,16 @@ class Nemesis:
     """A cluster under load. Faults come one round after the other, from one thread."""
 
     def __init__(self, victims: Victims, load: ClusterLoad, root: Path) -> None:
-        self._victims = victims
+        self.victims = victims
         self._load = load
         self._root = root
         self._rounds: list[Round] = []
 
     def befall(self, names: tuple[str, ...], lasting_s: float) -> Round:
         """Let these faults come, the second while the first lasts, and wait until all is well."""
-        shard = self._victims.shard
+        shard = self.victims.shard
         began_s = monotonic()
-        undos = [FAULTS[name](self._victims) for name in names]
+        undos = [FAULTS[name](self.victims) for name in names]
         time.sleep(lasting_s)
         for undo in undos:  # the database comes back before a node starts
             undo()
@@ -122,7 +122,7 @@ class Nemesis:
 
     def choose(self) -> tuple[tuple[str, ...], float]:
         """A round at random: one fault, or two at once; and how long it lasts in seconds."""
-        random = self._victims.random
+        random = self.victims.random
         name = random.choice(list(FAULTS))
         names: tuple[str, ...] = (name,)
         if random.random() < TOGETHER and name not in ("all killed", *BESIDE):

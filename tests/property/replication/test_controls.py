@@ -121,8 +121,19 @@ def believe_the_ends_of_a_former_disk(patch: Patch) -> None:
     patch.setattr(Leader, "hello", as_before)
 
 
+def ask_for_promises_once(patch: Patch) -> None:
+    ask = Leader._ask_for_promises
+
+    def once(self: Leader) -> None:
+        if self._state.now_ms == self._since_ms:
+            ask(self)
+
+    patch.setattr(Leader, "_ask_for_promises", once)
+
+
 def take_each_row_for_proven(patch: Patch) -> None:
     stand_without_enough_answers(patch)  # a candidate that asks two finds nearly each lost change
+    ask_for_promises_once(patch)  # and one that answers late tells of it
     patch.setattr(Leader, "_is_proven", property(lambda _: True))
 
 

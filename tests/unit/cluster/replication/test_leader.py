@@ -16,7 +16,7 @@ from app.cluster.replication.events import (
     TransferAsked,
 )
 from app.cluster.replication.leader import Leader, Phase
-from app.cluster.replication.messages import Ends, Hello, PromiseAnswer, Welcome
+from app.cluster.replication.messages import AskPromise, Ends, Hello, PromiseAnswer, Welcome
 from app.cluster.replication.replica_state import ReplicaState, Timing
 from app.cluster.replication.shard_row import (
     ChangeInSync,
@@ -125,6 +125,28 @@ def test_one_that_joined_unheard_of_counts_in_the_proof() -> None:
     assert noted(leader) == 7
     leader.promise_answer(promise(B))
     assert noted(leader) == 9
+
+
+def asked_to_promise(leader: Leader) -> set[str]:
+    """Nodes, since the last call."""
+    sent = [action for action in taken(leader) if isinstance(action, Send)]
+    return {each.node for each in sent if isinstance(each.message, AskPromise)}
+
+
+def test_who_has_not_promised_is_asked_until_he_has() -> None:
+    """A former leader that was cut off during the election, and has no database now."""
+    leader = elected()
+    assert asked_to_promise(leader) == {"B", "C"}
+    leader.promise_answer(promise(B))
+    leader.tick()
+    assert asked_to_promise(leader) == set()
+    leader._state.now_ms = TIMING.row_ms
+    leader.tick()
+    assert asked_to_promise(leader) == {"C"}
+    leader.promise_answer(promise(C))
+    leader._state.now_ms = 2 * TIMING.row_ms
+    leader.tick()
+    assert asked_to_promise(leader) == set()
 
 
 def test_those_that_follow_note_what_the_leader_has_noted() -> None:

@@ -2,12 +2,14 @@
 
 import pytest
 
+from app.api.control.operation_list import OPERATIONS
 from app.broker.results import Nack
 from app.cluster.metadata.snapshot import NamespaceView
 from app.domain.access.actions import Action
 from app.domain.access.policies import Effect, Policy, Subject, SubjectKind, read_pattern
 from app.domain.message import Message
 from app.domain.positions import TimestampMs
+from tests.support.nodes.access_matrix import path_of
 from tests.support.nodes.closed import EVERYBODY, ClosedNode, closed_node, principal
 
 pytestmark = pytest.mark.anyio
@@ -406,32 +408,59 @@ async def test_a_namespace_of_others_is_as_one_that_is_not_there() -> None:
         assert seen.status == 200
 
 
-async def test_a_handle_of_others_is_as_one_that_was_made_up() -> None:
+async def test_ids_and_handles_of_others_are_as_made_up_ones() -> None:
+    """Under one's own topic and group, wherever an operation takes one."""
     async with closed_node() as node:
-        sent = await node.ask(
-            "beta", "POST", SEND.format(topic="beta-in"), b"x", headers={"MQ-Delay": "1h"}
-        )
-        await node.ask("beta", "POST", SEND.format(topic="beta-in"), b"x")
-        path = RECEIVE.format(topic="beta-in", group="beta-g")
-        (received,) = (await node.ask("beta", "POST", path)).json()["messages"]
-        receipt, recall = received["receipt_handle"], sent.json()["recall_handle"]
+        ids = await ids_of_beta(node)
+        made_up = {
+            "receipt_handles": ids["receipt_handles"][:-8] + "AAAAAAAA",
+            "recall_handle": ids["recall_handle"][:-8] + "AAAAAAAA",
+            "message_id": ids["message_id"][:-4] + "0000",
+        }
 
-        async def said(method: str, path: str, handle: str, body: object = None) -> bytes:
-            answer = await node.ask("alpha", method, path, body)
-            assert answer.status == 400
-            return answer.body.replace(handle.encode(), b"")
+        async def said(method: str, path: str, text: str, body: object = None) -> tuple[int, bytes]:
+            json = {"content-type": "application/json"}
+            answer = await node.ask("alpha", method, path, body, headers=json)
+            assert answer.status in {400, 404}, answer.body
+            return answer.status, answer.body.replace(text.encode(), b"")
 
-        for own in (receipt, recall):
-            made_up = own[:-8] + "AAAAAAAA"
-            if own is recall:
-                paths = [f"/v1/topics/alpha-in/scheduled/{each}" for each in (own, made_up)]
-                assert await said("GET", paths[0], own) == await said("GET", paths[1], made_up)
-                continue
-            for action in ("ack", "nack", "extend", "dead-letter"):
-                path = f"/v1/topics/alpha-in/groups/alpha-g/messages:{action}"
-                bodies = [{"receipt_handles": [each]} for each in (own, made_up)]
-                real = await said("POST", path, own, bodies[0])
-                assert real == await said("POST", path, made_up, bodies[1])
+        tried = set()
+        for operation in OPERATIONS:
+            for name in {"recall_handle", "message_id"} & set(operation.names):
+                paths = [
+                    path_of(operation, "c1", "alpha", {name: each[name]}) for each in (ids, made_up)
+                ]
+                move = {"delay": "2h"} if operation.method == "PATCH" else None
+                real = await said(operation.method, paths[0], ids[name], move)
+                fake = await said(operation.method, paths[1], made_up[name], move)
+                assert real == fake, operation.operation_id
+                tried.add(operation.operation_id)
+        assert len(tried) == 7
+        for action in ("ack", "nack", "extend", "dead-letter"):
+            path = f"/v1/topics/alpha-in/groups/alpha-g/messages:{action}"
+            name = "receipt_handles"
+            bodies = [{name: [each[name]]} for each in (ids, made_up)]
+            real = await said("POST", path, ids[name], bodies[0])
+            assert real == await said("POST", path, made_up[name], bodies[1])
+        for own in (ids, made_up):
+            text = own["receipt_handles"]
+            sends = [{"topic": "alpha-in", "text": "x"}]
+            path = "/v1/topics/alpha-in/groups/alpha-g/messages:settle"
+            tried.add(str(await said("POST", path, text, {"acks": [text], "sends": sends})))
+        assert len(tried) == 8
+
+
+async def ids_of_beta(node: ClosedNode) -> dict[str, str]:
+    path = SEND.format(topic="beta-in")
+    delayed = await node.ask("beta", "POST", path, b"x", headers={"MQ-Delay": "1h"})
+    sent = await node.ask("beta", "POST", path, b"x")
+    receive = RECEIVE.format(topic="beta-in", group="beta-g")
+    (received,) = (await node.ask("beta", "POST", receive)).json()["messages"]
+    return {
+        "receipt_handles": received["receipt_handle"],
+        "recall_handle": delayed.json()["recall_handle"],
+        "message_id": sent.json()["message_id"],
+    }
 
 
 async def test_a_refusal_says_what_would_do_and_where() -> None:

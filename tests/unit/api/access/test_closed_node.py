@@ -304,6 +304,7 @@ async def test_whoami_says_which_policy_decides() -> None:
         assert me == {
             "principal": "alpha",
             "roles": ["producer", "consumer"],
+            "resources": ["topic:alpha-*", "group:alpha-*", "producer:alpha-*"],
             "namespace": "",
             "allowed": True,
             "rule": {"policy": "producer:alpha:topic", "effect": "ALLOW"},

@@ -32,6 +32,7 @@ class WhoAmI(AnswerModel):
 
     principal: str | None = Field(description="null: this node asks nobody for a name")
     roles: list[str] = Field(description="Its roles")
+    resources: list[str] = Field(description="what the roles are kept to; none: all names")
     namespace: str = Field(description="the one that it is bound to; empty: none")
     allowed: bool | None = Field(description="Whether it may; null: nothing was asked")
     rule: RuleDocument | None = Field(
@@ -86,6 +87,7 @@ async def get_whoami(
     return WhoAmI(
         principal=name,
         roles=[] if known is None else list(known.roles),
+        resources=[] if known is None else [str(each) for each in known.patterns],
         namespace="" if known is None else known.namespace,
         allowed=allowed,
         rule=rule,

@@ -169,6 +169,7 @@ class WhoAmI(TypedDict):
 
     principal: str | None
     roles: list[str]
+    resources: list[str]
     namespace: str
     allowed: bool | None
     rule: Rule | None

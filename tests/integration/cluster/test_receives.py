@@ -59,6 +59,7 @@ async def test_shards_have_their_turns_and_any_node_settles(nodes: list[ServedNo
         await send(first, queue_id)
     got = [await receive(nodes[0], "max_messages=1") for _ in range(6)]
     assert [queues_in(each) for each in got] == [[0], [1], [2], [0], [1], [2]]
+    assert [each["backlog"] for each in got] == [5, 4, 3, 2, 1, 0]
     handles = [handle for each in got for handle in handles_in(each)]
     assert await receive(third) == {"messages": [], "backlog": 0}
     raw = await third.client.post(f"{RECEIVE}?format=raw")

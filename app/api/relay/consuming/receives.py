@@ -171,6 +171,8 @@ class _Receive:
         """Of a shard that could not do it; others may."""
         self._refusal: CallAnswer | None = None
         """It is so in all shards."""
+        self._backlogs: dict[str, int] = {}
+        """Messages that are left, by shards that have said it."""
         self._full: dict[str, CallAnswer] = {}
         """Shards of which the caller has as much as it may, and what they say."""
         self.gives: tuple[str, CallAnswer] | None = None
@@ -259,6 +261,7 @@ class _Receive:
             return None
         self._missing.pop(shard, None)
         self._full.pop(shard, None)
+        self._backlogs[shard] = seen.backlog
         if seen.given:
             self.gives = self.gives or (shard, outcome)
         else:
@@ -300,12 +303,43 @@ class _Receive:
         await refuse(exchange, self._problem, self._missing)
 
     async def _give(self, answer: CallAnswer) -> None:
-        headers, body = self._headers_of(answer), answer.body
-        if _HANDLE not in dict(headers) and (self._missing or self._effects):
+        body = answer.body
+        if answer.header(_HANDLE) is None:
+            await self._count_elsewhere()
             members: dict[str, object] = dict(_members(body))
+            members["backlog"] = sum(self._backlogs.values())
             body = _encode(self._with_rest(members)) + b"\n"
+        headers = self._headers_of(answer)
         self._exchange.is_decided = True  # where the parts were, by the same policies
         await self._exchange.answer_or_tell(answer.status, headers, body)
+
+    async def _count_elsewhere(self) -> None:
+        """Ask the shards that were not looked at what is left there. Who does not say it in time is
+        missing."""
+        known = self._backlogs.keys() | self._full.keys() | self._missing.keys()
+        asked: list[str] = []
+        for shard in self._order:
+            if shard in known or self._is_passed_by(shard):
+                continue
+            if self._relay.is_up(shard):
+                asked.append(shard)
+            else:
+                self._missing[shard] = "it does not answer"
+        async with asyncio.TaskGroup() as group:
+            for shard in asked:
+                group.create_task(self._count(shard))
+
+    async def _count(self, shard: str) -> None:
+        request = self._request._replace(asks=Takes.NOTHING.value)
+        try:
+            async with asyncio.timeout(_SLOW_SECONDS):
+                outcome = await ask(self._relay, self._exchange, shard, request)
+        except TimeoutError:
+            why = "it answers late"
+            self._slow[shard] = asyncio.get_running_loop().time() + _PASSED_BY_SECONDS, why
+            self._missing[shard] = why
+        else:
+            self._take(shard, outcome)
 
     async def _answer_empty(self) -> None:
         exchange = self._exchange

@@ -31,6 +31,10 @@ class Shards:
     def __init__(self, **messages: list[str] | None) -> None:
         self.limits = Limits()
         self.messages = messages
+        self.left: dict[str, int] = {}
+        """Messages that stay."""
+        self.silent: set[str] = set()
+        """Those that never answer."""
         self.full: set[str] = set()
         """Those that refuse more to the caller."""
         self.asked: list[tuple[str, CallRequest]] = []
@@ -67,9 +71,14 @@ class Shards:
             raise ShardUnavailable("it sleeps")
         if shard in self.full:
             return CallAnswer(429, [], b'{"code":"TOO_MANY_REQUESTS"}')
+        if shard in self.silent:
+            await asyncio.get_running_loop().create_future()
         exchange.hold(10)
-        document = {"messages": [{"receipt_handle": each} for each in found], "backlog": 0}
-        seen = (SEEN, b"1.2.3 0 %d" % len(found))
+        left = self.left.get(shard, 0)
+        if request.asks == "nothing":
+            found = []
+        document = {"messages": [{"receipt_handle": each} for each in found], "backlog": left}
+        seen = (SEEN, b"1.2.3 %d %d" % (left, len(found)))
         return CallAnswer(200, [seen], msgspec.json.encode(document))
 
 
@@ -150,4 +159,24 @@ async def test_a_shard_that_gives_the_caller_no_more_hides_none_behind_it(query:
     assert found == {"messages": [{"receipt_handle": "h1"}], "backlog": 0}
     shards.messages["b"] = []
     assert await answered(over, shards, query) == {"code": "TOO_MANY_REQUESTS"}
-    assert [shard for shard, _ in shards.asked] == ["a", "b", "c", "a", "b"]
+    assert [shard for shard, _ in shards.asked] == ["a", "b", "c", "c", "a", "b"]
+
+
+async def test_what_is_left_is_counted_in_all_shards() -> None:
+    shards = Shards(a=[], b=["h1"], c=["h2"])
+    shards.left = {"a": 1, "b": 2, "c": 3}  # in a others of a filter
+    found = await answered(OverShards(cast("Relay", shards)), shards)
+    assert found == {"messages": [{"receipt_handle": "h1"}], "backlog": 6}
+    assert [shard for shard, _ in shards.asked] == ["a", "b", "c"]
+
+
+async def test_a_shard_that_does_not_count_keeps_no_message_from_anybody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(receives, "_SLOW_SECONDS", 0)
+    shards = Shards(a=["h1"], b=[], c=None)
+    shards.silent.add("b")
+    shards.left = {"a": 2}
+    found = await answered(OverShards(cast("Relay", shards)), shards)
+    messages = [{"receipt_handle": "h1"}]
+    assert found == {"messages": messages, "backlog": 2, "partial": ["b", "c"]}

@@ -110,7 +110,7 @@ ui-shots: .venv/test.stamp ## take a picture of every page, in both themes and t
 	$(BIN)/python -m pytest -q tests/ui/test_every_page.py -k "whole or empty" $(ARGS)
 
 messages: .venv/test.stamp ## bring the translations of the pages up to date with their texts
-	$(BIN)/python -m tests.support.clients.ui_messages
+	$(BIN)/python -m tests.support.translations.ui_messages
 
 docs: .venv/test.stamp ## build the pages of docs/ into build/site
 	$(MKDOCS) build --strict --quiet

@@ -149,8 +149,12 @@ class NodeState:
         """What an operator should look at. `offsets_problem` is the broker's with the database."""
         found: list[Condition] = []
         if abs(self.clock_apart_ms) > CLOCK_APART_MS:
-            side = "ahead of" if self.clock_apart_ms > 0 else "behind"
-            detail = f"the clock is {abs(self.clock_apart_ms) // 1000} s {side} the database's"
+            apart_s = abs(self.clock_apart_ms) // 1000
+            detail = (
+                f"the clock is {apart_s} s ahead of the database's"
+                if self.clock_apart_ms > 0
+                else f"the clock is {apart_s} s behind the database's"
+            )
             found.append(condition(ConditionCode.CLOCK_APART, detail))
         found += [
             condition(ConditionCode.METADATA_UNAVAILABLE, problem)

@@ -43,14 +43,18 @@ class ReplicaConditions(Following):
         """Requests are carried to who leads; nobody may."""
         found = self._state.obstacles()
         view = self._look()
-        here = f"of the shard {view.shard!r}"
         if view.member_count < view.needed_count:
-            said = (
-                f"{view.member_count} replicas {here} have joined, {view.needed_count} are needed"
+            detail = (
+                f"{view.member_count} replicas of the shard {view.shard!r} have joined,"
+                f" {view.needed_count} are needed"
             )
-            found.append(condition(ConditionCode.NO_LEADER, said))
+            found.append(condition(ConditionCode.NO_LEADER, detail))
         elif view.status is None or view.status.leader is None:
-            found.append(condition(ConditionCode.NO_LEADER, f"no leader {here} is known"))
+            found.append(
+                condition(
+                    ConditionCode.NO_LEADER, f"no leader of the shard {view.shard!r} is known"
+                )
+            )
         return found
 
     @override

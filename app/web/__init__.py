@@ -30,7 +30,8 @@ How a page is added:
    that would fill it, made of `curl` ("curl http://node/v1").
 4. Every text is in `{% trans %}` or `_()`, in Python in `page.gettext(...)`. Its Chinese stands in
    a `.po` file of `locale/zh`; there is one for each folder of pages. `make messages` adds what is
-   missing there.
+   missing there. What the API says in English (a reason, a hint, a title) goes through the filter
+   `said`: `api.po` has its translations by the form of the sentence.
 5. Add the page to `tests/support/clients/ui_pages.py`: the sweeps in `tests/ui` go through all of
    that list (both themes, two widths, axe, policy, pictures, planted scripts, without scripts).
 """

@@ -106,7 +106,7 @@ class Site:
                 raise _foreign(page)
             await self._begin(page, family)
             if view.method != "GET":
-                page.choices = await _form_of(request, is_for_anybody=family.is_for_anybody)
+                page.choices = await _form_of(page, is_for_anybody=family.is_for_anybody)
                 page.form = {name: texts[-1] for name, texts in page.choices.items()}
             outcome = await view.handler(page)
             if isinstance(outcome, Response):
@@ -257,32 +257,38 @@ def _namespace_header(page: Page) -> str:
     return f"-H {shlex.quote(f'MQ-Namespace: {page.namespace}')} " if page.namespace else ""
 
 
-async def _form_of(request: Request, *, is_for_anybody: bool) -> dict[str, list[str]]:
+async def _form_of(page: Page, *, is_for_anybody: bool) -> dict[str, list[str]]:
     """The fields of a form. Raises `Refused` for one that is too long or no text."""
     bytes_max = UI_FORM_OF_ANYBODY_BYTES_MAX if is_for_anybody else UI_FORM_BYTES_MAX
-    form = await _body_of(request, bytes_max)
+    form = await _body_of(page, bytes_max)
     try:
         if len(form) <= UI_FORM_OF_ANYBODY_BYTES_MAX:
             return _fields_of(form)
         return await asyncio.to_thread(_fields_of, form)  # longer than a turn of the loop may take
     except ValueError as error:
-        detail = "the form is no text in UTF-8, or has too many fields"
-        problem = {"detail": detail, "hint": "go back and send it anew"}
+        problem = {
+            "detail": page.gettext("The form is no text in UTF-8, or has too many fields."),
+            "hint": page.gettext("Go back and send it anew."),
+        }
         raise Refused(HTTPStatus.BAD_REQUEST, problem) from error
 
 
-async def _body_of(request: Request, bytes_max: int) -> bytes:
+async def _body_of(page: Page, bytes_max: int) -> bytes:
     parts, size = list[bytes](), 0
     try:
-        async for part in request.stream():
+        async for part in page.request.stream():
             size += len(part)
             if size > bytes_max:
-                detail = f"the form has over {bytes_max} bytes"
-                problem = {"detail": detail, "hint": "send large messages with curl"}
+                detail = page.gettext("The form has over %(count)s bytes.")
+                problem = {
+                    "detail": detail % {"count": f"{bytes_max:,}"},
+                    "hint": page.gettext("Send large messages with curl."),
+                }
                 raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, problem)
             parts.append(part)
     except ClientDisconnect:  # nobody reads this any more
-        raise Refused(HTTPStatus.BAD_REQUEST, {"detail": "the form has no end"}) from None
+        problem = {"detail": page.gettext("The form has no end.")}
+        raise Refused(HTTPStatus.BAD_REQUEST, problem) from None
     return b"".join(parts)
 
 

@@ -4,7 +4,6 @@ import re
 from typing import Final
 
 from app.web.operating.cluster_history import happened
-from app.web.operating.shards import why_not
 from app.web.serving.api import Json, Refused
 from app.web.serving.families import LIVE_S, Family
 from app.web.serving.page import Outcome, Page
@@ -41,7 +40,6 @@ async def nodes(page: Page) -> Outcome:
         shards=found["shards"],
         events=happened(events["events"], page.gettext),
         replicated=[each for each in found["shards"] if each.get("replicas")],
-        why_not=lambda why: why_not(page, why),
         may_hand_over=await page.may("ADMIN"),
         silent_ms=_SILENT_MS,
         health=await _health(page),

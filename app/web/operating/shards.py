@@ -1,7 +1,6 @@
 """One shard of several replicas: who leads it, and handing it over to another node."""
 
 import asyncio
-from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 
@@ -19,22 +18,6 @@ LOOK_SECONDS: Final = 0.1
 _SHOWN_AGAIN: Final = frozenset({HTTPStatus.CONFLICT, HTTPStatus.SERVICE_UNAVAILABLE})
 
 
-def why_not(page: Page, why: str | None) -> str:
-    """Why a replica is not in sync, in the reader's language where the sentence is known."""
-    known: Mapping[str | None, str] = {
-        None: "",
-        "it is not connected": page.gettext("it is not connected"),
-        "it has said nothing yet": page.gettext("it has said nothing yet"),
-        "it is about to be taken in": page.gettext("it is about to be taken in"),
-        "its data directory is another one than the set names": page.gettext(
-            "its data directory is another one than the set names"
-        ),
-    }
-    if why is not None and why.endswith(" bytes are missing"):
-        return page.gettext("bytes are missing")
-    return known.get(why, why or "")
-
-
 @family.page("/nodes/shards/{shard}/hand-over")
 async def plan(page: Page) -> Outcome:
     """Whom it may be handed over to."""
@@ -49,7 +32,6 @@ async def _plan(page: Page, problem: Json | None = None) -> Outcome:
         shard=shard,
         others=[each for each in shard["replicas"] if each["node_id"] != shard["leader"]],
         chosen=page.form.get("node", ""),
-        why_not=lambda why: why_not(page, why),
         may_hand_over=await page.may("ADMIN"),
         problem=problem,
         crumbs=[(page.gettext("Nodes"), "nodes")],

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from app.web.rendering.api_texts import translator_of
 from app.web.rendering.assets import Assets
 from app.web.rendering.languages import LANGUAGES
 from app.web.rendering.values import FILTERS
@@ -49,7 +50,7 @@ def _environment(assets: Assets, translations: NullTranslations) -> Environment:
     templates.install_gettext_translations(  # type: ignore[attr-defined]  # added by the extension
         translations, newstyle=True
     )
-    templates.filters.update(FILTERS)
+    templates.filters.update(FILTERS, said=translator_of(translations))
     templates.globals.update(asset=assets.path, languages=LANGUAGES)
     templates.globals["ui"] = templates.get_template("frame/parts.html").module
     return templates

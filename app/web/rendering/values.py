@@ -3,6 +3,7 @@
 A number is exact and in groups of three: 64-bit offsets are never rounded. Moments are UTC.
 """
 
+import json
 import re
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -91,6 +92,13 @@ def share_text(share: float | None) -> str:
     return UNKNOWN if share is None else f"{share * 100:.0f} %"
 
 
+def value_text(value: object) -> str:
+    """A value of JSON as JSON writes it, but for a text, which stands without quotes."""
+    if value is None:
+        return UNKNOWN
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
 def moments_text(text: str) -> str:
     """A sentence of the API, with its epoch milliseconds as times."""
     return _EPOCH_MS.sub(lambda found: moment_text(int(found[0])), text)
@@ -106,4 +114,5 @@ FILTERS: Final[dict[str, Any]] = {
     "clock": clock_text,
     "share": share_text,
     "moments": moments_text,
+    "value": value_text,
 }

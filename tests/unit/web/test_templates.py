@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from app.web.rendering.languages import LANGUAGES
-from tests.support.clients.ui_messages import WEB, messages, po_path, translated
+from tests.support.translations.ui_messages import WEB, messages, po_path, translated
 
 TEMPLATES: Final = sorted((WEB / "templates").rglob("*.html"))
 FORBIDDEN: Final = re.compile(

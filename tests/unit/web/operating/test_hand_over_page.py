@@ -98,7 +98,7 @@ def test_the_page_says_who_is_behind_and_why(monkeypatch: pytest.MonkeyPatch) ->
         assert plan.count('type="radio"') == 3
         assert plan.count(" disabled>") == 1
         zh = (await client.get("/ui/nodes?lang=zh")).text
-        assert "缺少部分字节" in zh
+        assert "缺少 700 字节" in zh
 
     with_replicas(monkeypatch, use)
 

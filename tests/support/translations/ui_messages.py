@@ -1,7 +1,7 @@
 """The texts of the pages: which there are, by folder, and which of them a language has.
 
-`python -m tests.support.clients.ui_messages` adds to the `.po` files what is missing there, with an
-empty translation, and takes out what no page says any more.
+`python -m tests.support.translations.ui_messages` adds to the `.po` files what is missing there,
+with an empty translation, and takes out what no page says any more.
 """
 
 import ast
@@ -14,6 +14,7 @@ from typing import Final
 from jinja2 import Environment
 
 from app.web.rendering.languages import LANGUAGES, read_po
+from tests.support.translations.ui_api_texts import api_texts
 
 WEB: Final = Path(__file__).parents[3] / "app" / "web"
 FILE_OF: Final = {"frame": "frame", "entrance": "frame", "serving": "frame", "rendering": "frame"}
@@ -39,6 +40,7 @@ def messages() -> dict[str, dict[Message, None]]:
         folder = "frame" if path.parent == WEB else path.parent.name
         entries = found.setdefault(_file_of(folder), {})
         entries.update(dict.fromkeys(_in_module(path.read_text())))
+    found["api"] = dict.fromkeys((text, "") for text in api_texts())
     return {name: entries for name, entries in found.items() if entries}
 
 

@@ -273,12 +273,12 @@ class RequestContext(Standing):
 
     def hold(self, size: int) -> None:
         """Count bytes that this request holds in memory; `SystemBusy` when the node has none."""
-        self.pressure.hold(size)
+        self.pressure.hold(size, self.caller.name)
         self.held_bytes += size
 
     def let_go(self) -> None:
         """Give back what `hold` has counted: the request is over, or what went on after it."""
-        self.pressure.release(self.held_bytes)
+        self.pressure.release(self.held_bytes, self.caller.name)
         self.held_bytes = 0
 
     async def mute(self, seconds: float) -> None:

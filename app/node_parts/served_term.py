@@ -92,6 +92,7 @@ class ServedTerm:
             )
             stack.push_async_callback(broker.stop)
             broker.health.node = parts.state
+            parts.metadata.on_deletions = broker.lifecycle.hear_of
             term = cls(parts, store, broker, stack)
             parts.running.listen(term._follow)
             stack.callback(parts.running.forget, term._follow)

@@ -13,8 +13,8 @@ only.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
@@ -32,6 +32,8 @@ _LOG: Final = logging.getLogger(__name__)
 _SHOWN: Final = 20
 """Names that one line of the log lists."""
 _BEGUN_A_TURN: Final = 256
+_FORGOTTEN_MAX: Final = 65_536
+"""Deletions that are remembered as carried out in memory; a tombstone seldom outlives a second."""
 
 _Deleted = TypeVar("_Deleted", Topic, Group)
 
@@ -59,6 +61,8 @@ class Lifecycle:
         """Before, there is nothing to forget: what is read back then asks the store."""
         self.is_behind = False
         """A tombstone stayed: what it says is to be carried out again."""
+        self._forgotten: dict[Deletion, None] = {}
+        """Deletions that have ended what was here, the newest last."""
         self._lines: dict[tuple[Kind, str], _Line] = {}
         self._deleting: set[asyncio.Task[Any]] = set()
 
@@ -181,7 +185,6 @@ class Lifecycle:
         """In the store, then in memory, then the tombstone goes."""
         kind, name, generation = deletion
         stored = _stored(kind, name)
-        was_gone = self._store.is_gone(stored, generation)
         written = AppendFuture()
         try:
             is_new = self._store.delete_topic(stored, generation, written.done)
@@ -189,8 +192,7 @@ class Lifecycle:
             is_new = True
             written.done(error)
         finally:
-            if not was_gone and self._is_started:
-                self._forget(deletion)
+            self._forget_once(deletion)
         if is_new:
             try:
                 await written.wait()
@@ -202,6 +204,27 @@ class Lifecycle:
         except CurlewError as error:
             self.is_behind = True
             _LOG.info("the tombstone of %s %s stays: %s", kind.value, name, error.detail)
+
+    def hear_of(self, deletions: Iterable[Deletion]) -> None:
+        """End what was deleted through other nodes, before anybody sees a successor here: its
+        messages and groups would be taken for the successor's. `carry_out_deletions` waits until
+        that is written, and lets the tombstones go."""
+        for deletion in deletions:
+            stored = _stored(deletion.kind, deletion.name)
+            if self._is_started and deletion not in self._forgotten:
+                with suppress(CurlewError):  # nobody reads it all the same
+                    self._store.delete_topic(stored, deletion.generation)
+                self._forget_once(deletion)
+
+    def _forget_once(self, deletion: Deletion) -> None:
+        """What has the name by the second time is a successor."""
+        if deletion in self._forgotten:
+            return
+        self._forgotten[deletion] = None
+        if len(self._forgotten) > _FORGOTTEN_MAX:
+            del self._forgotten[next(iter(self._forgotten))]
+        if self._is_started:
+            self._forget(deletion)
 
     async def carry_out_deletions(self) -> None:
         """Carry out what was deleted and not finished, here or through another connection.

@@ -78,6 +78,10 @@ from app.runtime.secure.secret_key import SecretKey
 _LOG: Final = logging.getLogger(__name__)
 
 
+def _pass(_: Sequence[Deletion]) -> None:
+    """Nobody has anything of it."""
+
+
 class Metadata:
     """Open it, use it from one event loop, close it."""
 
@@ -131,6 +135,9 @@ class Metadata:
         """The one of this node, once it is claimed."""
         self.grant_id: bytes | None = None
         """By which this node leads it; None: that is not entered."""
+        self.on_deletions: Callable[[Sequence[Deletion]], None] = _pass
+        """Told of what this shard has not carried out, in the turn in which the snapshot lacks it
+        or has a successor."""
         self.snapshot = ClusterSnapshot()
         """What is known now; to be read only. No property: each request asks several times."""
 
@@ -521,6 +528,9 @@ class Metadata:
                 await shards.load(connection),
                 await group_subscriptions.load(connection),
             )
+            deleted = await deletions.load(connection, self.shard)
         # While we were reading, a change of our own may have brought a newer one.
         if loaded.version >= self.snapshot.version:
             self.snapshot = loaded
+            if deleted:
+                self.on_deletions(deleted)

@@ -1,13 +1,14 @@
 """Pulls that go to the node of a queue, and what happens when that one is away."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
-from pyspark_curlew.errors import AccessDenied, OptionInvalid, Unsupported
+from pyspark_curlew.errors import AccessDenied, OptionInvalid
 from pyspark_curlew.http import routes
 from pyspark_curlew.http.client import CurlewClient, OutOfRange, Pull, Pulled
 from pyspark_curlew.http.http_options import HttpOptions
-from pyspark_curlew.http.routes import REFUSED_S, VALID_S, Routes, leaders_of
+from pyspark_curlew.http.routes import REFUSED_S, VALID_S, Routes, leaders_of, replicas_of
 from pyspark_curlew.options import parse_stream_options
 
 from spark_connector.tests.support.clock import Clock
@@ -37,9 +38,11 @@ def asked(fake: FakeNode, leader: FakeNode) -> FakeNode:
     return fake
 
 
+OPTIONS = HttpOptions(("http://mq",), 2000, 5000, 0, 0)
+
+
 def client_of(node: FakeNode) -> CurlewClient:
-    options = HttpOptions((node.base_url,), 2000, 5000, 0, 0, to_leaders=True)
-    return CurlewClient(options)
+    return CurlewClient(replace(OPTIONS, endpoints=(node.base_url,), to_leaders=True))
 
 
 FIRST, SECOND = (Pull("orders", queue, 0, 9, 9, 10_000) for queue in (0, 1))
@@ -101,9 +104,9 @@ def test_a_service_without_routes_is_not_asked_again_and_again(
     clock, topics = Clock(), list[str]()
     monkeypatch.setattr(routes, "_now", clock.now)
     found = Routes(("http://a",), topics.append)
-    assert [found.leader("orders", 0) for _ in range(3)] == [None] * 3
+    assert [found.node("orders", 0) for _ in range(3)] == [None] * 3
     clock.now_s += REFUSED_S
-    found.leader("orders", 1)
+    found.node("orders", 1)
     assert topics == ["orders"] * 2
 
 
@@ -156,11 +159,63 @@ def test_of_what_is_no_route_no_leader_is_taken(queues: object) -> None:
     assert leaders_of({"queues": queues}, ["http://mq:8710"]) == {}
 
 
+def test_each_worker_begins_at_another_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    urls = ["http://c", "http://a/", "http://b"]
+    rows = [{"queue_id": queue, "shard": "s", "replicas": urls} for queue in (0, 1)]
+    found = []
+    for turn in range(3):
+        monkeypatch.setattr(routes, "_turn", turn)
+        found.append(replicas_of({"queues": rows}, ["http://mq"]))
+    assert [each[0] for each in found] == [
+        ["http://a", "http://b", "http://c"],
+        ["http://b", "http://c", "http://a"],
+        ["http://c", "http://a", "http://b"],
+    ]
+    assert [each[1][0] for each in found] == ["http://b", "http://c", "http://a"]
+    assert replicas_of({"queues": rows}, ["https://mq"]) == {0: [], 1: []}
+
+
+@pytest.mark.parametrize(
+    "queues",
+    [
+        None,
+        [None],
+        [{"queue_id": 0, "replicas": None}],
+        [{"queue_id": 0}],
+        [{"queue_id": 0, "replicas": ["http://a"]}],
+        [{"queue_id": "0", "replicas": ["http://a", "http://b"]}],
+    ],
+)
+def test_of_what_has_no_replicas_none_is_taken(queues: object) -> None:
+    assert replicas_of({"queues": queues}, ["http://mq"]) == {}
+
+
+def test_any_replica_is_asked_and_told_so(
+    asked: FakeNode, leader: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "_turn", 0)
+    with run_fake_node() as other:
+        other.topics = leader.topics
+        urls = [leader.base_url, other.base_url]
+        asked.replicas = {("orders", 0): urls, ("orders", 1): urls}
+        first, second = sorted([leader, other], key=lambda each: each.base_url)
+        client = CurlewClient(replace(OPTIONS, endpoints=(asked.base_url,), reads_any=True))
+        assert (pulled(client), pulled(client, SECOND)) == (2, 1)
+        assert (len(first.requests), len(second.requests), len(asked.requests)) == (1, 1, 0)
+        assert {each.headers[-1]["MQ-Read"] for each in (first, second)} == {"any"}
+        first.faults = [refusal(503)]
+        assert pulled(client) == 2, "from where the route was had"
+        assert asked.headers[-1]["MQ-Read"] == "any"
+        assert pulled(client) == 2, "from the other replica"
+        assert (len(first.requests), len(second.requests), len(asked.requests)) == (2, 2, 1)
+
+
 def test_the_option() -> None:
     given = {"endpoint": "http://mq", "topic": "orders"}
     assert parse_stream_options(given).http.to_leaders
     assert not parse_stream_options({**given, "readFrom": "endpoint"}).http.to_leaders
-    with pytest.raises(Unsupported, match="'any' needs replicas"):
-        parse_stream_options({**given, "readFrom": "any"})
-    with pytest.raises(OptionInvalid, match="not one of leader, endpoint"):
+    assert not parse_stream_options(given).http.reads_any
+    any_node = parse_stream_options({**given, "readFrom": "any"}).http
+    assert (any_node.to_leaders, any_node.reads_any) == (False, True)
+    with pytest.raises(OptionInvalid, match="not one of leader, any, endpoint"):
         parse_stream_options({**given, "readFrom": "nearest"})

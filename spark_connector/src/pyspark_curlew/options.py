@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pyspark_curlew.errors import OptionConflict, OptionInvalid, OptionMissing, Unsupported
+from pyspark_curlew.errors import OptionConflict, OptionInvalid, OptionMissing
 from pyspark_curlew.http.http_options import HTTP_NAMES, HttpOptions, read_http_options
 from pyspark_curlew.option_reader import OptionReader
 from pyspark_curlew.reading.offsets import TaskLimits
@@ -127,7 +127,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
 def _parse(reader: OptionReader, start: Point) -> SourceOptions:
     group = _group(reader)
     return SourceOptions(
-        http=replace(read_http_options(reader), to_leaders=_to_leaders(reader)),
+        http=_with_nodes(read_http_options(reader), reader),
         topics=_topics(reader),
         starting=read_starting(reader, start),
         ending=read_ending(reader),
@@ -147,13 +147,9 @@ def _parse(reader: OptionReader, start: Point) -> SourceOptions:
     )
 
 
-def _to_leaders(reader: OptionReader) -> bool:
-    if reader.text("readFrom", "leader") == "any":
-        raise Unsupported(
-            "option 'readFrom' = 'any' needs replicas, which the service does not have yet: each"
-            " queue is on one node, which 'leader' asks"
-        )
-    return reader.choice("readFrom", "leader", "leader", "endpoint") == "leader"
+def _with_nodes(http: HttpOptions, reader: OptionReader) -> HttpOptions:
+    chosen = reader.choice("readFrom", "leader", "leader", "any", "endpoint")
+    return replace(http, to_leaders=chosen == "leader", reads_any=chosen == "any")
 
 
 def _filter(reader: OptionReader) -> str | None:

@@ -69,6 +69,8 @@ class FakeNode:
         self.generations: dict[str, int] = {}
         self.leaders: dict[tuple[str, int], str] = {}
         """By topic and queue, which address leads it."""
+        self.replicas: dict[tuple[str, int], list[str]] = {}
+        """The same: which addresses have it in sync, where those are not its leader alone."""
         self.committed: dict[tuple[str, str], dict[int, int]] = {}
         self.sent: list[tuple[str, int, bytes]] = []
         self.seals: list[tuple[str, int]] = []
@@ -165,7 +167,12 @@ class FakeNode:
 
     def _route_of(self, topic: str) -> Reply:
         rows = [
-            {"queue_id": queue, "shard": leader, "leader": leader}
+            {
+                "queue_id": queue,
+                "shard": leader,
+                "leader": leader,
+                "replicas": self.replicas.get((name, queue), [leader]),
+            }
             for (name, queue), leader in self.leaders.items()
             if name == topic
         ]

@@ -113,7 +113,10 @@ class CurlewClient:
     def __init__(self, options: HttpOptions, policy: RetryPolicy | None = None) -> None:
         self._transport = Transport(options, policy)
         self._once = Transport(options, RetryPolicy(0))
-        self._routes = Routes(options.endpoints, self._route) if options.to_leaders else None
+        self._reads_any = options.reads_any
+        self._routes: Routes | None = None
+        if options.to_leaders or options.reads_any:
+            self._routes = Routes(options.endpoints, self._route, reads_any=options.reads_any)
 
     def topic_names(self) -> list[str]:
         """All topics of the service, by name."""
@@ -223,8 +226,8 @@ class CurlewClient:
                 straight = self._straight(wanted, wait_s)
                 if straight is not None:
                     return straight
-                return self._found(wanted, self._transport.once(_pull_request(wanted, wait_s)))
-            seen = _pull_request(wanted, wait_s, checksum="crc32-verified")
+                return self._found(wanted, self._transport.once(self._request(wanted, wait_s)))
+            seen = self._request(wanted, wait_s, checksum="crc32-verified")
             try:
                 return self._found(wanted, self._transport.once(seen))
             except FrameDamaged as damage:
@@ -234,19 +237,22 @@ class CurlewClient:
         return self._transport.repeat(what, attempt)
 
     def _straight(self, wanted: Pull, wait_s: int) -> Pulled | OutOfRange | None:
-        """The answer of the queue's leader; None: it is to be asked for as everything else."""
-        leader = self._leader(wanted)
-        if leader is None or self._routes is None:
+        """The answer of the node of the queue; None: it is to be asked for as everything else."""
+        node = self._node(wanted)
+        if node is None or self._routes is None:
             return None
         try:
-            answer = self._transport.at(leader, _pull_request(wanted, wait_s))
+            answer = self._transport.at(node, self._request(wanted, wait_s))
         except TryLater:
-            self._routes.is_away(leader)
+            self._routes.is_away(node)
             return None
         return self._found(wanted, answer) if answer.status in {200, 410, 416} else None
 
-    def _leader(self, wanted: Pull) -> str | None:
-        return None if self._routes is None else self._routes.leader(wanted.topic, wanted.queue)
+    def _node(self, wanted: Pull) -> str | None:
+        return None if self._routes is None else self._routes.node(wanted.topic, wanted.queue)
+
+    def _request(self, wanted: Pull, wait_s: int, *, checksum: str = "crc32") -> Request:
+        return _pull_request(wanted, wait_s, checksum=checksum, reads_any=self._reads_any)
 
     def _route(self, topic: str) -> Mapping[str, object] | None:
         request = Request("GET", f"/v1/topics/{_quoted(topic)}/route", {}, _JSON)
@@ -265,7 +271,7 @@ class CurlewClient:
         with suppress(TryLater), ExitStack() as stack:
             calls = []
             for each in wanted:
-                call = self._transport.begin(_pull_request(each, 0), self._leader(each))
+                call = self._transport.begin(self._request(each, 0), self._node(each))
                 stack.callback(call.close)
                 calls.append(call)
             return [self._found_at_once(*each) for each in zip(wanted, calls, strict=True)]
@@ -440,7 +446,7 @@ def _positions_of(body: Buffer) -> Positions:
         raise ProtocolViolation(f"the positions cannot be read: {_shown(body)}") from None
 
 
-def _pull_request(wanted: Pull, wait_s: int, *, checksum: str = "crc32") -> Request:
+def _pull_request(wanted: Pull, wait_s: int, *, checksum: str, reads_any: bool) -> Request:
     query: dict[str, str | int] = {
         "offset": wanted.offset,
         "until_offset": wanted.end_offset,
@@ -452,7 +458,10 @@ def _pull_request(wanted: Pull, wait_s: int, *, checksum: str = "crc32") -> Requ
     if wanted.filter_tags is not None:
         query["filter"] = wanted.filter_tags
     path = f"/v1/topics/{_quoted(wanted.topic)}/queues/{wanted.queue}/messages"
-    return Request("GET", path, query, {"Accept": CONTENT_TYPE}, wait_s=wait_s, may_be_frame=True)
+    headers = {"Accept": CONTENT_TYPE}
+    if reads_any:
+        headers["MQ-Read"] = "any"
+    return Request("GET", path, query, headers, wait_s=wait_s, may_be_frame=True)
 
 
 def _out_of_range(answer: Answer) -> OutOfRange:

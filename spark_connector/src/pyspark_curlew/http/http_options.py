@@ -93,6 +93,8 @@ class HttpOptions:
     """Of frames, in both directions."""
     to_leaders: bool = False
     """Pulls go to the node that leads the queue, where one is known and answers."""
+    reads_any: bool = False
+    """Pulls go to any node that has the queue in sync, and say so."""
 
     @property
     def for_load(self) -> "HttpOptions":

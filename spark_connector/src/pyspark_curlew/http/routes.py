@@ -1,19 +1,21 @@
-"""Which node leads a queue, so that what is read of it need not go through another node.
+"""Which node to read a queue from, so that what is read of it need not go through another node: the
+one that leads it, or any that has it in sync.
 
-A route is advice: any node takes any request, so where a leader is not known, cannot be reached or
+A route is advice: any node takes any request, so where a node is not known, cannot be reached or
 says no, the addresses of option `endpoint` are asked. Kept for a process, since clients are made
 for one call or two; two threads may ask for the same route, which costs a request. Called by
 `client`.
 """
 
 import ipaddress
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 VALID_S: Final = 30.0
-"""How long a route is kept, and how long a leader is left alone that did not answer."""
+"""How long a route is kept, and how long a node is left alone that did not answer."""
 REFUSED_S: Final = 300.0
 """How long a service is not asked again that gave no route: it has none, or not for this key."""
 
@@ -22,14 +24,17 @@ Ask = Callable[[str], Mapping[str, object] | None]
 
 
 class _Route(NamedTuple):
-    leaders: Mapping[int, str]
+    nodes: Mapping[int, Sequence[str]]
+    """By queue, the addresses to ask, in this order."""
     until_s: float
 
 
-_routes: dict[tuple[tuple[str, ...], str], _Route] = {}
-"""By the addresses of the service and the topic."""
+_routes: dict[tuple[tuple[str, ...], str, bool], _Route] = {}
+"""By the addresses of the service, the topic, and whether any replica is read."""
 _away_until_s: dict[str, float] = {}
-"""By address of a leader."""
+"""By address of a node."""
+_turn = secrets.randbelow(1 << 16)
+"""Of this process: workers begin at other replicas of a queue."""
 
 
 def _now() -> float:
@@ -39,26 +44,53 @@ def _now() -> float:
 class Routes:
     """Of one service, by its addresses."""
 
-    def __init__(self, endpoints: tuple[str, ...], ask: Ask) -> None:
+    def __init__(self, endpoints: tuple[str, ...], ask: Ask, *, reads_any: bool = False) -> None:
+        """`reads_any`: from any replica of a queue that is in sync, else from its leader."""
         self._endpoints = endpoints
         self._ask = ask
+        self._reads_any = reads_any
 
-    def leader(self, topic: str, queue: int) -> str | None:
+    def node(self, topic: str, queue: int) -> str | None:
         """The address to ask first; None: none is better than the service's own."""
-        key = (self._endpoints, topic)
+        key = (self._endpoints, topic, self._reads_any)
         route = _routes.get(key)
         if route is None or route.until_s <= _now():
             document = self._ask(topic)
             kept_s = REFUSED_S if document is None else VALID_S
-            leaders = leaders_of(document or {}, self._endpoints)
-            route = _routes[key] = _Route(leaders, _now() + kept_s)
-        leader = route.leaders.get(queue)
-        is_there = leader is not None and _away_until_s.get(leader, 0.0) <= _now()
-        return leader if is_there else None
+            found = document or {}
+            nodes = replicas_of(found, self._endpoints) if self._reads_any else {}
+            if not nodes:
+                leaders = leaders_of(found, self._endpoints)
+                nodes = {queue: [leader] for queue, leader in leaders.items()}
+            route = _routes[key] = _Route(nodes, _now() + kept_s)
+        now_s, nodes = _now(), route.nodes.get(queue, ())
+        return next((each for each in nodes if _away_until_s.get(each, 0.0) <= now_s), None)
 
-    def is_away(self, leader: str) -> None:
-        """The leader did not answer: leave it alone for a while."""
-        _away_until_s[leader] = _now() + VALID_S
+    def is_away(self, node: str) -> None:
+        """The node did not answer: leave it alone for a while."""
+        _away_until_s[node] = _now() + VALID_S
+
+
+def replicas_of(route: Mapping[str, object], endpoints: Sequence[str]) -> dict[int, list[str]]:
+    """By queue, addresses of nodes that have it in sync and may be asked in place of `endpoints`,
+    in the order of this worker; none where no queue is on several, and of what is no route."""
+    rows = route.get("queues")
+    try:
+        if not isinstance(rows, list) or all(len(row["replicas"]) < 2 for row in rows):
+            return {}
+        turned = {row["queue_id"]: _turned(row["queue_id"], row["replicas"]) for row in rows}
+        return {
+            queue: [url for url in urls if _may_replace(url, endpoints)]
+            for queue, urls in turned.items()
+        }
+    except (ValueError, AttributeError, TypeError, KeyError):
+        return {}
+
+
+def _turned(queue: int, replicas: Sequence[object]) -> list[str]:
+    urls = sorted(str(url).rstrip("/") for url in replicas)
+    first = (_turn + queue) % max(len(urls), 1)
+    return urls[first:] + urls[:first]
 
 
 def leaders_of(route: Mapping[str, object], endpoints: Sequence[str]) -> dict[int, str]:

@@ -52,6 +52,7 @@ from app.broker.produce.request_reply import Requests
 from app.broker.produce.sender import Sender
 from app.broker.progress.offset_cache import OffsetCache
 from app.broker.read.browser import Browser
+from app.broker.read.far_reads import FarReads
 from app.broker.read.long_polls import LongPolls
 from app.broker.read.puller import Puller
 from app.broker.read.topic_ends import TopicEnds
@@ -136,6 +137,8 @@ class Broker:
         self.request_reply = Requests(context, self.sender)
         self.transactions = Transactions(context, long_polls, self.sender.place)
         self.puller = Puller(context, long_polls)
+        if context.store.has_gate:
+            self.puller.far_reads = FarReads(context.store)
         self.browser = Browser(context)
         self.topic_ends = TopicEnds(context, long_polls)
 

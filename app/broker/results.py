@@ -106,6 +106,8 @@ class PullResult(NamedTuple):
     clamped: bool
     is_ended: bool = False
     """The range that was asked for is read; nothing more can come into it."""
+    suggests_any: bool = False
+    """It came from the disk, far behind: another replica had better be read."""
 
 
 class Takes(StrEnum):

@@ -15,6 +15,7 @@ from app.broker.filters.filters import Filter, parse_filter
 from app.broker.journal.cold_reads import ColdReads, find_offset_at
 from app.broker.journal.queue_records import QueueRecords
 from app.broker.ports import Metadata
+from app.broker.read.far_reads import FarReads
 from app.broker.read.filter_scan import first_records, read_matching
 from app.broker.read.long_polls import LongPolls, Watch
 from app.broker.results import PullRequest, PullResult, PullStatus
@@ -200,6 +201,8 @@ class Puller:
         self._long_polls = long_polls
         self._readers = context.readers
         self._check_open = context.gate.check
+        self.far_reads: FarReads | None = None
+        """Of a shard with replicas; None: nobody else could be asked."""
         self.decode = context.store.decode
         """A record of a `PullResult` as a message."""
 
@@ -221,7 +224,16 @@ class Puller:
             pull.disk = ColdReads(self._readers)
             is_waiting = await self._wait(pull, deadline, watch)
             check_here(readable_topic(self._metadata, topic_name), queue_id)
-        return pull.result()
+        result = pull.result()
+        if self.far_reads is not None and pull.disk.is_used:
+            result = result._replace(suggests_any=self._is_far(self.far_reads, result))
+        return result
+
+    def _is_far(self, far_reads: FarReads, result: PullResult) -> bool:
+        records = result.read.records
+        if not records or isinstance(records, RecordsInPlace):
+            return False
+        return far_reads.is_far(self.decode(records[0]).physical_offset)
 
     async def _begin(self, pull: _Pull) -> None:
         """Find the place where the request wants to start."""

@@ -9,7 +9,7 @@ from app.api.bodies.packing import wanted_packing
 from app.api.bodies.plain_bodies import plain_records
 from app.api.dataplane.client_watch import ClientWatch
 from app.api.dataplane.pulls.pull_answers import Form, PullAnswers
-from app.api.dataplane.pulls.read_choice import reads_any_of
+from app.api.dataplane.pulls.read_choice import SUGGEST, reads_any_of
 from app.api.formats import media
 from app.api.formats.prefer_header import wait_of
 from app.api.http.entity_tags import IF_NONE_MATCH, is_known, sealed_headers, tag_of_range
@@ -86,6 +86,8 @@ class PullForms:
     ) -> tuple[int, int]:
         """Send the answer; messages and bytes in it."""
         form, request, headers = asked.form, asked.request, asked.headers
+        if result.suggests_any:
+            headers.append(SUGGEST)
         if _is_sealed(request, result):
             tag = tag_of_range(form.kind, result.next_offset, result.read.records)
             headers += sealed_headers(tag)

@@ -12,6 +12,8 @@ STALE: Final = (b"mq-stale", b"true")
 """On an answer of a replica of a shard that nobody leads: the messages are confirmed, and others
 may have been, too."""
 
+SUGGEST: Final = (b"mq-suggest-read", b"any")
+"""On an answer that came from the disk of the leader, far behind: `MQ-Read: any` would spare it."""
 ASKS_STALE: Final = "stale"
 """What another node asks a replica for, as nobody leads the shard."""
 

@@ -48,6 +48,11 @@ _OF_REPLICAS: Final[Json] = {
         "description": "true: nobody leads the shard; a replica has answered, of what it knows to"
         " be confirmed",
     },
+    "MQ-Suggest-Read": {
+        "schema": {"type": "string", "enum": ["any"]},
+        "description": "the messages came from the leader's disk, far behind: read on with"
+        " `MQ-Read: any`",
+    },
 }
 
 _BROWSE: Final[Json] = {

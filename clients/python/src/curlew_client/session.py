@@ -64,7 +64,7 @@ class Session:
         self.nodes = {node.url: node for node in nodes}
         self.faults = FaultTable(list(self.nodes), is_on=options.avoid_slow_nodes)
         self.routes = Routes(
-            self._learned,
+            self.learned,
             self.faults.away_until_ms,
             is_on=options.routes,
             is_one_given=len(nodes) == 1,
@@ -158,7 +158,7 @@ class Session:
             if _LIVE.get(self.client_id) is self:
                 del _LIVE[self.client_id]
 
-    def _learned(self, url: object) -> Node | None:
+    def learned(self, url: object) -> Node | None:
         """A node that another one told of."""
         node = believed(url, self._given)
         if node is not None and node.url not in self.nodes:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.broker.journal.cold_reads import find_offset_at
+from app.broker.read.far_reads import FarReads
 from app.broker.results import PullRequest, PullResult, PullStatus
 from app.domain.errors import (
     IllegalFilter,
@@ -48,6 +49,22 @@ async def test_it_reads_from_an_offset_and_says_how_to_go_on() -> None:
         assert not result.up_to_date
         rest = await world.pull(7, max_messages=4)
         assert (rest.next_offset, rest.up_to_date, rest.scanned) == (10, True, 3)
+
+
+async def test_another_replica_is_suggested_to_who_is_far_behind_on_the_disk() -> None:
+    async with running() as world:
+        world.store.fill(TOPIC, 0, numbered(3))
+        world.store.cold.add((TOPIC, 0))
+        world.store.state.written_end = 10_000
+        assert not (await world.pull(0)).suggests_any, "there is none"
+        world.broker.puller.far_reads = FarReads(world.store, memory=20_000)
+        assert (await world.pull(0)).suggests_any
+        assert not (await world.pull(3)).suggests_any, "nothing was read"
+        world.store.state.written_end = 7_000
+        assert not (await world.pull(0)).suggests_any, "it is in memory, most likely"
+        world.store.state.written_end = 10_000
+        world.store.cold.clear()
+        assert not (await world.pull(0)).suggests_any, "it was in memory"
 
 
 async def test_the_end_is_an_empty_result() -> None:

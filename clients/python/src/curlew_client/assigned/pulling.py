@@ -22,6 +22,7 @@ from curlew_client.assigned.records import (
     read_frame,
     read_poll,
 )
+from curlew_client.assigned.replicas import Replicas
 from curlew_client.assigned.running import LAST_POLLS, POLL_LINES
 from curlew_client.assigned.share import Said, Share
 from curlew_client.consuming.calls import LOG
@@ -246,6 +247,7 @@ class ChosenPulls:
         self._options = options
         self._settle = settle
         self._places = places
+        self._replicas = Replicas(session, sender)
         self.queues: dict[QueueName, OwnedQueue] = {}
         self._kept: list[Polled] = []
         """What was read, and given to nobody."""
@@ -327,15 +329,20 @@ class ChosenPulls:
     async def _pull(self, queue: OwnedQueue, count: int, wait_s: float) -> list[Polled]:
         filter_text = self._options.topics.get(queue.name.topic)
         more = "" if filter_text is None else f"&filter={path_part(filter_text)}"
+        lines, replica = f"accept: {FRAME}\r\n", None
+        if queue.reads_any:
+            lines += "mq-read: any\r\n"
+            replica = await self._replicas.one_of(queue.name)
         try:
             answer, _ = await self._sender.call(
                 "GET",
                 f"/v1/topics/{path_part(queue.name.topic)}/queues/{queue.name.queue_id}/messages"
                 f"?offset={queue.next_offset}&max_messages={count}&wait={wait_s:g}{more}",
-                lines=f"accept: {FRAME}\r\n",
+                lines=lines,
                 timeout_s=wait_s + self._session.timeout_s,
                 retries=self._session.options.retries,
                 is_long=True,
+                replica=replica,
             )
         except (OffsetExpired, OffsetOutOfRange) as error:
             self._reset(queue, error)
@@ -346,6 +353,7 @@ class ChosenPulls:
         if answer.body:
             messages = read_frame(memoryview(answer.body), queue.name, store_id, self._settle)
         queue.next_offset = int(headers["mq-next-offset"])
+        queue.suggested(headers.get("mq-suggest-read"), headers.get("mq-up-to-date"))
         queue.add(messages)
         return messages
 

@@ -16,7 +16,7 @@ class OwnedQueue:
 
     __slots__ = (
         *("_held", "at_work", "bytes", "committed", "count", "is_dropped", "is_leaving"),
-        *("is_locked", "line", "name", "next_offset", "since_generation"),
+        *("is_locked", "line", "name", "next_offset", "reads_any", "since_generation"),
     )
 
     def __init__(self, name: QueueName, since_generation: int, offset: int) -> None:
@@ -24,6 +24,8 @@ class OwnedQueue:
         self.since_generation = since_generation
         self.next_offset = offset
         """Where to read on."""
+        self.reads_any = False
+        """It is far behind, and the node has suggested to read from another replica."""
         self.committed = offset
         """What the node has been told."""
         self.count = 0
@@ -42,6 +44,13 @@ class OwnedQueue:
         self._held: deque[Polled] = deque()
 
     # --- reading
+
+    def suggested(self, read: str | None, is_up_to_date: str | None) -> None:
+        """What an answer says of where to read on: at any replica as long as it is far behind."""
+        if read == "any":
+            self.reads_any = True
+        elif is_up_to_date == "true":
+            self.reads_any = False
 
     def add(self, messages: Sequence[Polled]) -> None:
         """Messages were read, in order."""

@@ -175,11 +175,12 @@ class BlockingSender:
         retries: int = 0,
         is_long: bool = False,
         leader: str | None = None,
+        replica: str | None = None,
     ) -> Reply:
         """Another request, which may be repeated whatever happened. Takes no slot.
 
         `is_long`: it waits by intention, and says nothing about how fast the node is. `leader`: the
-        URL of the node that is to do it for its own shard alone.
+        URL of the node that is to do it for its own shard alone. `replica`: of who is asked first.
         """
         session = self._session
         deadline_s = monotonic() + timeout_s
@@ -190,8 +191,13 @@ class BlockingSender:
         def rendered(node: Node) -> bytes:
             return session.render(node, method, target, lines, body)
 
+        way = Straight(replica if leader is None else leader)
+
+        def anywhere() -> None:
+            way.url = leader
+
         return self._attempt(
-            attempts, deadline_s, rendered, _never, way=Straight(leader), is_long=is_long
+            attempts, deadline_s, rendered, _never, anywhere, way=way, is_long=is_long
         )
 
     def _attempt(

@@ -136,9 +136,7 @@ class Broker:
         self.deduplicator = Deduplicator(context, dedup, self.sender, delayed, sends)
         self.request_reply = Requests(context, self.sender)
         self.transactions = Transactions(context, long_polls, self.sender.place)
-        self.puller = Puller(context, long_polls)
-        if context.store.has_gate:
-            self.puller.far_reads = FarReads(context.store)
+        self.puller = Puller(context, long_polls, FarReads.of(context.store))
         self.browser = Browser(context)
         self.topic_ends = TopicEnds(context, long_polls)
 

@@ -2,7 +2,7 @@
 better give them: RocketMQ's suggestWhichBrokerId. Event loop only."""
 
 import os
-from typing import Final
+from typing import Final, Self
 
 from app.broker.ports import Store
 
@@ -23,6 +23,11 @@ class FarReads:
         """`memory` in bytes; None: the machine's."""
         self._store = store
         self._bytes = int(MEMORY_RATIO * (memory_bytes() if memory is None else memory))
+
+    @classmethod
+    def of(cls, store: Store) -> Self | None:
+        """None: no other replica could be read."""
+        return cls(store) if store.has_gate else None
 
     def is_far(self, physical_offset: int) -> bool:
         """Whether a message lies further from the log's end."""

@@ -193,7 +193,10 @@ class PullContext(Protocol):
 class Puller:
     """Answers pulls. One per broker, and per opening of a store that a node follows with."""
 
-    def __init__(self, context: PullContext, long_polls: LongPolls) -> None:
+    def __init__(
+        self, context: PullContext, long_polls: LongPolls, far_reads: FarReads | None = None
+    ) -> None:
+        """`far_reads` of a shard with replicas; None: nobody else could be asked."""
         self._store = context.store
         self._clock = context.clock
         self._metadata = context.metadata
@@ -201,8 +204,7 @@ class Puller:
         self._long_polls = long_polls
         self._readers = context.readers
         self._check_open = context.gate.check
-        self.far_reads: FarReads | None = None
-        """Of a shard with replicas; None: nobody else could be asked."""
+        self.far_reads = far_reads
         self.decode = context.store.decode
         """A record of a `PullResult` as a message."""
 

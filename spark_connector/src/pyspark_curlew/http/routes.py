@@ -63,8 +63,8 @@ class Routes:
                 leaders = leaders_of(found, self._endpoints)
                 nodes = {queue: [leader] for queue, leader in leaders.items()}
             route = _routes[key] = _Route(nodes, _now() + kept_s)
-        now_s, nodes = _now(), route.nodes.get(queue, ())
-        return next((each for each in nodes if _away_until_s.get(each, 0.0) <= now_s), None)
+        now_s, urls = _now(), route.nodes.get(queue, ())
+        return next((url for url in urls if _away_until_s.get(url, 0.0) <= now_s), None)
 
     def is_away(self, node: str) -> None:
         """The node did not answer: leave it alone for a while."""

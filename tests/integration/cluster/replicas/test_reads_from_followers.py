@@ -213,3 +213,31 @@ async def test_a_name_that_is_made_again_shows_nothing_of_before(tmp_path: Path,
         assert texts(await pull(follower, "offset=3", ANY)) == ["again"]
         assert relayed(follower) == before
         assert (await pull(follower, "offset=0", ANY)).status_code == 410
+
+
+async def test_who_may_not_read_may_not_at_a_follower_either(tmp_path: Path, url: str) -> None:
+    async with three_replicas(tmp_path, url) as replicas:
+        leader, follower, gone = await made(replicas, 1)
+        admin = (await leader.node.metadata.principals.make_first()).text
+        boss = {"authorization": f"Bearer {admin}"}
+        for each in replicas.nodes.values():
+            await each.node.metadata.principals.refresh()
+        keys = {}
+        for name, role in (("reader", "consumer"), ("writer", "producer")):
+            path = f"/v1/principals/{name}"
+            put = await leader.client.put(path, json={"roles": [role]}, headers=boss)
+            assert put.is_success, put.text
+            key = await leader.client.post(f"{path}/keys", json={}, headers=boss)
+            keys[name] = {"authorization": f"Bearer {key.json()['key']}"}
+        await follower.node.metadata.principals.refresh()
+        before = relayed(follower)
+        assert texts(await pull(follower, "offset=0", ANY | keys["reader"])) == ["0"]
+        assert (await pull(follower, "offset=0", ANY | keys["writer"])).status_code == 403
+        assert (await pull(follower, "offset=0", ANY)).status_code == 401
+        assert relayed(follower) == before
+        await replicas.kill(gone.name)
+        await replicas.kill(leader.name)
+        await until(lambda: not status_of(follower).is_current)
+        stale = await pull(follower, "offset=0", keys["reader"])
+        assert (texts(stale), stale.headers["mq-stale"]) == (["0"], "true")
+        assert (await pull(follower, "offset=0", keys["writer"])).status_code == 403

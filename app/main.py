@@ -5,7 +5,7 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from ipaddress import ip_address
 from typing import Final
 
@@ -20,6 +20,7 @@ from app.api.server.cluster_listener import ClusterApp, ClusterListener, PolicyR
 from app.config import Config, ConfigError
 from app.node import Node
 from app.node_app import NodeApp
+from app.runtime.service import within
 from app.web import LiveStreams
 
 _LOG: Final = logging.getLogger(__name__)
@@ -33,6 +34,8 @@ STOP_SECONDS: Final = 10
 """How long a stop may take. Whatever it waits for before the last sync ends by this."""
 SYNC_SECONDS: Final = 2
 """Of `STOP_SECONDS`: what is left for the last sync and checkpoint."""
+HURRIED_SECONDS: Final = 0.5
+"""Behind a second signal: how long a stop waits for clients and for the database."""
 
 
 class PortInUse(ConfigError):
@@ -108,7 +111,8 @@ class NodeServer(uvicorn.Server):
         self._node = node
         self.open_connections = Connections(node.limits)
         self._live = LiveStreams()
-        self._handing_over: asyncio.Task[None] | None = None
+        self._step: asyncio.Task[None] | None = None
+        """What a stop waits for."""
         self.relay = relay_of(node)
         self.app = app = NodeApp(node, self.open_connections, self._live, self.relay)
         self._cluster = _cluster_listener(node, app)
@@ -152,23 +156,33 @@ class NodeServer(uvicorn.Server):
     def _on_signal(self) -> None:
         self.force_exit = self.should_exit
         self.should_exit = True
-        if self.force_exit and self._handing_over is not None:
-            self._handing_over.cancel()
+        if self.force_exit and self._step is not None:
+            self._step.cancel()
 
-    async def _hand_over(self) -> None:
-        """Requests are taken meanwhile, and carried to who leads next. A second signal ends it, and
-        the node stops all the same, as it does behind a fault."""
-        if self.force_exit:
-            return
-        self._handing_over = task = asyncio.ensure_future(self._node.hand_over())
+    async def _wait_for(self, work: Coroutine[None, None, None], end_s: float, what: str) -> None:
+        """Do one step of a stop until `end_s`, of the loop's clock. A second signal ends it, and
+        the node stops all the same, as it does behind a fault. `what`: what is not done then."""
+        now_s = asyncio.get_running_loop().time()
+        seconds = min(end_s - now_s, HURRIED_SECONDS if self.force_exit else STOP_SECONDS)
+        self._step = task = asyncio.ensure_future(within(seconds, work))
         try:
             await asyncio.wait({task})
         finally:
             task.cancel()
         if task.cancelled():
-            _LOG.warning("the shard is not handed over: told to stop at once")
+            _LOG.warning("%s: told to stop at once", what)
+        elif isinstance(task.exception(), TimeoutError):
+            _LOG.warning("%s: it takes too long", what)
         elif task.exception() is not None:
-            _LOG.error("the shard is not handed over", exc_info=task.exception())
+            _LOG.error("%s", what, exc_info=task.exception())
+
+    async def _drain(self) -> None:
+        """Answer who waits, finish what is in flight, and let go of connections."""
+        try:
+            await self._node.drain()
+        finally:
+            await self.relay.drain()
+        await self._let_connections_end()
 
     async def _let_connections_end(self) -> None:
         """Give clients that are about to send the time to hear a 503 instead of a reset.
@@ -209,14 +223,13 @@ class NodeServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         loop = asyncio.get_running_loop()
         end_s = loop.time() + STOP_SECONDS - SYNC_SECONDS
-        await self._hand_over()
+        if not self.force_exit:  # requests are taken meanwhile, and carried to who leads next
+            await self._wait_for(self._node.hand_over(), end_s, "the shard is not handed over")
         _LOG.info("stopping: answering long polls, finishing what is in flight")
         for server in self.servers:
             server.close()
         self._live.close()
-        await self._node.drain()
-        await self.relay.drain()
-        await self._let_connections_end()
+        await self._wait_for(self._drain(), end_s, "not all who waited were answered")
         self.config.timeout_graceful_shutdown = max(int(end_s - loop.time()), 0)
         await super().shutdown(sockets)
         self.relay.close()

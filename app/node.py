@@ -7,6 +7,7 @@ order and closed in reverse. Tests start a `Node`, not a server.
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
@@ -51,6 +52,8 @@ if TYPE_CHECKING:  # an extra, imported where it is on
 _LOG: Final = logging.getLogger(__name__)
 
 FOLLOW_SECONDS: Final = 5.0
+LAST_TURN_SECONDS: Final = 1.0
+"""How long a stop waits for what the services are doing: all together, as most ask the database."""
 """How long one turn waits for a term of several replicas to carry out what was deleted: it may wait
 for a replica that the next turn hears of."""
 
@@ -165,10 +168,11 @@ class Node:
             if node.spans is not None:
                 stack.push_async_callback(asyncio.to_thread, node.spans.close)
             await node._register_if_there_is_room()
-            for service in node.services():
+            services = node.services()
+            stack.push_async_callback(_stop_all, services)
+            for service in services:
                 state.services.append(service)
                 await service.start()
-                stack.push_async_callback(service.stop)
             node._stack = stack.pop_all()
             return node
         raise AssertionError("unreachable")
@@ -280,3 +284,7 @@ class Node:
         )
         await self._shard.tell()
         self.pulse.is_registered = True
+
+
+async def _stop_all(services: Sequence[Service]) -> None:
+    await asyncio.gather(*[service.stop(LAST_TURN_SECONDS) for service in services])

@@ -70,7 +70,7 @@ from app.domain.identity import Deletion, Kind
 from app.domain.limits import Limits
 from app.domain.positions import TimestampMs
 from app.runtime.loop_lag import LoopLag
-from app.runtime.service import Service
+from app.runtime.service import Service, within
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -287,8 +287,10 @@ class Broker:
         await self.held_deliveries.take_up()
 
     async def stop(self) -> None:
-        """Answer who waits, refuse new work, write the offsets. A stopped broker stays stopped."""
+        """Answer who waits, refuse new work, write the offsets. A stopped broker stays stopped:
+        asked again, it ends at once what the first stop waits for, or has waited for."""
         if self._gate.closed_because:
+            await self._cut_off()
             return
         self._gate.closed_because = "the node is shutting down"
         self.health.is_stopped = True
@@ -304,13 +306,18 @@ class Broker:
         await asyncio.gather(*[service.stop(last_s) for service in self.services])
         offsets = self.offset_cache
         try:
-            async with asyncio.timeout(last_s):
-                await offsets.write()
+            await within(last_s, offsets.write())
         except TimeoutError:
             offsets.problem = "committed offsets cannot be written: the database is too slow"
         await self.message_trace.turn()
         if offsets.problem is not None:
             _LOG.warning("%s; the log has them", offsets.problem)
+        self._readers.shutdown(wait=False)
+
+    async def _cut_off(self) -> None:
+        await self.jobs.cut_off()
+        own = (self.schedules.service, self.delays.service, *self.services)
+        await asyncio.gather(*[service.stop(0) for service in own])
         self._readers.shutdown(wait=False)
 
     async def _give_up(self) -> None:

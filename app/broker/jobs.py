@@ -16,6 +16,7 @@ from app.broker.context import Context
 from app.domain.errors import CurlewError, OperationNotFound, TooManyRequests
 from app.domain.names import DEFAULT_NAMESPACE, namespace_of
 from app.domain.quotas.quota import Quota
+from app.runtime.service import end
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -144,6 +145,11 @@ class Jobs:
             self._jobs[operation_id].cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks.values()))
+
+    async def cut_off(self) -> None:
+        """End what a `stop` that was cut off has waited for."""
+        for task in list(self._tasks.values()):
+            await end(task)
 
     async def _run(self, job: Job, work: Work) -> None:
         try:

@@ -1,11 +1,14 @@
 """`curlew dev` and `curlew serve`: a node, run until it is told to stop."""
 
 import argparse
+import contextlib
 import gc
 import logging
+import os
 import socket
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -21,6 +24,11 @@ from app.runtime.descriptors import allow_open_files, fitted
 from app.runtime.version import program_version
 
 _LOG: Final = logging.getLogger(__name__)
+
+HUNG_SECONDS: Final = 20.0
+"""How long the last sync and checkpoint of a stop may take. Slow disks have needed a few."""
+
+HUNG_STATUS: Final = 1
 
 COLLECTOR_THRESHOLDS: Final = (20_000, 10, 10)
 """Python's own are 700, 10, 10."""
@@ -62,7 +70,27 @@ async def _serve(config: Config, announce: Callable[[Node, int], str]) -> None:
             _LOG.info("%s", note)
         await server.serve(sockets=[listener])
     finally:
-        await node.close()
+        with _ended_if_it_hangs():
+            await node.close()
+
+
+@contextlib.contextmanager
+def _ended_if_it_hangs() -> Iterator[None]:
+    """A sync that never returns holds the thread that waits for it, and this thread with it: end
+    the process as by kill -9 then. What was acknowledged is on the medium or on other replicas."""
+
+    def give_up() -> None:
+        _LOG.error("the disk does not answer: the node ends without its last sync and checkpoint")
+        logging.shutdown()
+        os._exit(HUNG_STATUS)
+
+    timer = threading.Timer(HUNG_SECONDS, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _quiet_collector() -> None:

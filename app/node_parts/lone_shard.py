@@ -22,8 +22,9 @@ from app.domain.clock import Clock
 from app.domain.errors import CurlewError, NotLeader
 from app.domain.limits import Limits
 from app.node_parts.from_config import made_directory, store_config_of, unusable_directory
-from app.node_parts.own_shard import ClusterPort, OwnShard, Terms
+from app.node_parts.own_shard import LEAVE_SECONDS, ClusterPort, OwnShard, Terms
 from app.node_parts.served_term import ServedTerm, TermParts
+from app.runtime.service import within
 from app.store import MessageStore, OsFiles
 
 _LOG: Final = logging.getLogger(__name__)
@@ -101,9 +102,11 @@ class LoneShard(OwnShard):
 
     async def _leave(self) -> None:
         try:
-            await self._metadata.leave_shard(self._claim.grant_id)
+            await within(LEAVE_SECONDS, self._metadata.leave_shard(self._claim.grant_id))
         except CurlewError as error:
             _LOG.warning("the metadata does not know that the node has ended: %s", error.detail)
+        except TimeoutError:
+            _LOG.warning("the metadata does not know that the node has ended: it is silent")
 
     def _is_lost(self, found: Beat) -> bool:
         """Take no more writes when another start leads the shard, or the shard was released; True:

@@ -1,12 +1,15 @@
 """How a node stands to the shard that it has, and what its terms are told to. Event loop only."""
 
 from contextlib import AsyncExitStack
-from typing import Protocol
+from typing import Final, Protocol
 
 from app.api.ports import Following, ReadsHere, Replicas
 from app.api.replicas.link_table import LinkTable
 from app.cluster import Beat
 from app.node_parts.served_term import ServedTerm, TermParts
+
+LEAVE_SECONDS: Final = 1.0
+"""How long a stop waits for the database to hear of it, which may be away."""
 
 
 class TermApp(Protocol):

@@ -37,13 +37,14 @@ from app.node_parts.from_config import (
     store_config_of,
     unusable_directory,
 )
-from app.node_parts.own_shard import ClusterPort, OwnShard, Terms
+from app.node_parts.own_shard import LEAVE_SECONDS, ClusterPort, OwnShard, Terms
 from app.node_parts.replica_at_work import ReplicaAtWork, ReplicaMeans, new_number
 from app.node_parts.replica_conditions import ReplicaConditions, ReplicaView
 from app.node_parts.served_term import ServedTerm, TermParts
 from app.replica.hand_over import successor
 from app.replica.leadership import LeaderHooks
 from app.replica.replica_status import NOTHING, ReplicaStatus, Role
+from app.runtime.service import within
 from app.store import MessageStore, OsFiles, StoreUnusable
 from app.store.lifecycle.opening import ShardMeta
 from app.store.replica.node_id import NodeId, NodeIdUnreadable, node_id_of, settle
@@ -54,9 +55,6 @@ _LOG: Final = logging.getLogger(__name__)
 
 HAND_OVER_SECONDS: Final = 4.0
 """Of `app.main.STOP_SECONDS`: how long another replica is waited for that leads."""
-
-LEAVE_SECONDS: Final = 1.0
-"""How long a stop waits for the database to hear of it, which may be away."""
 
 READER_THREADS: Final = 4
 """For reads of the replica that wait for the disk, while another node leads."""
@@ -218,15 +216,23 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
         _LOG.info("stopping: another replica is to lead the shard %r", self._shard.shard)
         replica.transfer(TransferAsked())
         try:
-            async with asyncio.timeout(HAND_OVER_SECONDS):
-                while replica.leads or self._is_led_here():
-                    await asyncio.sleep(HAND_OVER_STEP_SECONDS)
-                    if not replica.leads:
-                        await self._node.metadata.refresh()
+            await within(HAND_OVER_SECONDS, self._until_another_leads(replica))
         except TimeoutError:
             _LOG.warning("no other replica leads the shard %r yet", self._shard.shard)
-        except CurlewError as error:
-            _LOG.warning("who leads the shard is not known: %s", error.detail)
+
+    async def _until_another_leads(self, replica: ReplicaAtWork) -> None:
+        """As the metadata says; one answer that is missing says nothing."""
+        problem: str | None = None
+        while replica.leads or self._is_led_here():
+            await asyncio.sleep(HAND_OVER_STEP_SECONDS)
+            if replica.leads:
+                continue
+            try:
+                await self._node.metadata.refresh()
+            except CurlewError as error:
+                if error.detail != problem:
+                    problem = error.detail
+                    _LOG.warning("who leads the shard is not known yet: %s", problem)
 
     @override
     def own(self) -> OwnReplica:
@@ -305,8 +311,8 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
         finally:
             self._readers.shutdown(wait=False)
             try:
-                async with asyncio.timeout(LEAVE_SECONDS):
-                    await node.metadata.replica_sets.stopped(name, self.node_id)
+                leaving = node.metadata.replica_sets.stopped(name, self.node_id)
+                await within(LEAVE_SECONDS, leaving)
             except CurlewError as error:
                 _LOG.warning("the metadata does not know that the node has ended: %s", error.detail)
             except TimeoutError:

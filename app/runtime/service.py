@@ -1,4 +1,5 @@
-"""Background work with an owner: one task that runs a turn again and again until stopped.
+"""Background work with an owner: one task that runs a turn again and again until stopped; and how
+what waits is ended in time.
 
 Not for work that must survive the process; that goes through the log. A turn that raises is logged
 and counted, and the next turn comes as usual: a service ends only when it is stopped.
@@ -8,13 +9,44 @@ Event loop only. `start` and `stop` may be repeated and come in any order.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, TypeVar
 
 _LOG: Final = logging.getLogger(__name__)
 
+_Returned = TypeVar("_Returned")
+
 STOP_SECONDS: Final = 5.0
 """How long a turn in progress may take to finish when the service stops (shutdown has 10 s)."""
+
+AGAIN_SECONDS: Final = 0.3
+"""Between two cancellations of one task."""
+
+
+async def end(task: "asyncio.Future[Any]") -> None:
+    """Cancel a task until it has ended; nothing happens where it has.
+
+    Once may not be enough: a query that is cancelled asks the database to cancel it, and waits up
+    to ten seconds for one that says nothing. The second time it lets go of its connection.
+    """
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=AGAIN_SECONDS)
+
+
+async def within(seconds: float, work: Coroutine[Any, Any, _Returned]) -> _Returned:
+    """What `work` returns or raises; `TimeoutError` where it has not in time, and was ended.
+    Cancelled, it ends `work` as well."""
+    task = asyncio.ensure_future(work)
+    try:
+        _, late = await asyncio.wait({task}, timeout=max(seconds, 0))
+    except asyncio.CancelledError:
+        await end(task)
+        raise
+    if late:
+        await end(task)
+        raise TimeoutError
+    return task.result()
 
 
 class Service:
@@ -57,8 +89,7 @@ class Service:
         _, late = await asyncio.wait({task}, timeout=within_s)
         if late:
             _LOG.warning("service %s did not stop within %s s; cancelled", self.name, within_s)
-            task.cancel()
-            await asyncio.wait({task})
+            await end(task)
         if self._task is task:
             self._task = None
         _release(self._waiting)

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from app import main
 from app.config import Config
 from app.main import NodeServer, bind
 
@@ -29,50 +30,82 @@ def test_connections_within_the_machine_are_not_paced(host: str, is_local: bool)
 
 
 class Stopping:
-    """A server whose shard nobody takes over."""
+    """A server whose stop waits for something that does not come."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
         self.has_begun = asyncio.Event()
         self.server = server = cast("Any", object.__new__(NodeServer))
         server.should_exit = server.force_exit = False
-        server._handing_over = None
-        server._node = SimpleNamespace(hand_over=self._hand_over)
-        self.server._on_signal()
+        server._step = None
+        server.servers, server.config = [], SimpleNamespace(timeout_graceful_shutdown=None)
+        server.server_state = SimpleNamespace(connections=set(), tasks=set())
+        server.lifespan = SimpleNamespace(shutdown=self._nothing)
+        server._live = SimpleNamespace(close=lambda: None)
+        server._cluster = None
+        server.relay = SimpleNamespace(drain=self._nothing, close=lambda: None)
+        server._node = SimpleNamespace(hand_over=self._nothing, drain=self._nothing)
+        server._on_signal()
 
-    async def _hand_over(self) -> None:
-        self.told.append("begun")
-        self.has_begun.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            self.told.append("ended")
+    async def _nothing(self) -> None:
+        return
+
+    def hang(self, step: str) -> None:
+        """A step never ends by itself."""
+
+        async def wait() -> None:
+            self.told.append(f"{step} begun")
+            self.has_begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.told.append(f"{step} ended")
+
+        setattr(self.server._node, step, wait)
 
 
 @pytest.mark.anyio
-async def test_a_second_signal_ends_a_hand_over() -> None:
+@pytest.mark.parametrize("step", ["hand_over", "drain"])
+async def test_a_second_signal_ends_what_a_stop_waits_for(step: str) -> None:
     stopping = Stopping()
-    handing_over = asyncio.ensure_future(stopping.server._hand_over())
+    stopping.hang(step)
+    stop = asyncio.ensure_future(stopping.server.shutdown())
     await stopping.has_begun.wait()
     stopping.server._on_signal()
-    await asyncio.wait_for(handing_over, timeout=10)
-    assert stopping.told == ["begun", "ended"]
+    await asyncio.wait_for(stop, timeout=10)
+    assert stopping.told == [f"{step} begun", f"{step} ended"]
 
 
 @pytest.mark.anyio
-async def test_behind_two_signals_none_begins() -> None:
+async def test_behind_two_signals_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "HURRIED_SECONDS", 0.0)
     stopping = Stopping()
+    for step in ("hand_over", "drain"):
+        stopping.hang(step)
     stopping.server._on_signal()
-    await stopping.server._hand_over()
-    assert not stopping.told
+    await asyncio.wait_for(stopping.server.shutdown(), timeout=10)
+    assert not [each for each in stopping.told if "hand_over" in each]
 
 
 @pytest.mark.anyio
-async def test_a_hand_over_that_fails_stops_no_stop() -> None:
+@pytest.mark.parametrize("step", ["hand_over", "drain"])
+async def test_a_step_that_takes_too_long_is_ended(
+    monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    monkeypatch.setattr(main, "STOP_SECONDS", main.SYNC_SECONDS + 0.05)
+    stopping = Stopping()
+    stopping.hang(step)
+    await asyncio.wait_for(stopping.server.shutdown(), timeout=10)
+    assert stopping.told == [f"{step} begun", f"{step} ended"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("step", ["hand_over", "drain"])
+async def test_a_step_that_fails_stops_no_stop(step: str) -> None:
     stopping = Stopping()
 
     async def fail() -> None:
         raise OSError("no descriptor")
 
-    stopping.server._node.hand_over = fail
-    await stopping.server._hand_over()
+    setattr(stopping.server._node, step, fail)
+    await stopping.server.shutdown()

@@ -157,13 +157,16 @@ class Relay:
     async def drain(self) -> None:
         """The node stops: wait a moment for the answers to what it carries, and let go of the rest.
         Whoever asked is told so, and what was leased for them the other node gives back."""
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout(DRAIN_SECONDS):
                 while self._carried:
                     self._answered = asyncio.get_running_loop().create_future()
                     await self._answered
-        for connection in self._carried:
-            connection.abort()
+        except TimeoutError:
+            pass
+        finally:  # also where the stop is cut off
+            for connection in self._carried:
+                connection.abort()
 
     def close(self) -> None:
         """Keep no connections."""

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from app.runtime.service import Service
+from app.runtime.service import Service, within
 from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -110,3 +110,31 @@ async def test_stop_cancels_a_turn_that_hangs() -> None:
         await service.stop(within_s=0.001)
     assert waiting.done()
     assert not service.running
+
+
+async def test_what_takes_two_cancellations_ends_in_time() -> None:
+    """As a query of a database that says nothing."""
+    told: list[str] = []
+
+    async def ask() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            told.append("cancel it")
+            await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(within(0.01, ask()), timeout=10)
+    assert told == ["cancel it"]
+
+
+async def test_within_returns_what_is_in_time_and_raises_what_fails() -> None:
+    async def two() -> int:
+        return 2
+
+    async def fail() -> None:
+        raise KeyError("gone")
+
+    assert await within(10, two()) == 2
+    with pytest.raises(KeyError, match="gone"):
+        await within(10, fail())

@@ -15,6 +15,7 @@ from app.cluster.metadata.nodes.shard_rows import ChangedRow, SeenRow
 from app.cluster.replication.events import DatabaseAway, RowChanged, RowSeen
 from app.cluster.replication.shard_row import RowChange
 from app.domain.errors import MetadataUnavailable
+from app.runtime.service import end
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -69,8 +70,7 @@ class RowQuestions:
         self._is_closed = True
         self._waiting.clear()
         if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.wait({self._asking})
+            await end(self._asking)
 
     def _take(self, question: _Question) -> None:
         if self._is_closed:

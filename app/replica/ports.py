@@ -50,8 +50,9 @@ class Replicating(Protocol):
         """The connection takes blocks again."""
         ...
 
-    def disconnected(self, node: str) -> None:
-        """It has ended, or another one is in its place; what was on its way may be lost."""
+    def disconnected(self, node: str, *, has_stopped: bool) -> None:
+        """It has ended, or another one is in its place; what was on its way may be lost.
+        `has_stopped`: the other replica has said that it stops."""
         ...
 
 

@@ -184,8 +184,8 @@ class ReplicaRunner(Replicating):
         self._queue.put(tell)
 
     @override
-    def disconnected(self, node: str) -> None:
-        self.give(Disconnected(node))
+    def disconnected(self, node: str, *, has_stopped: bool) -> None:
+        self.give(Disconnected(node, has_stopped))
 
     # --- the thread
 

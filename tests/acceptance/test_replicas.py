@@ -9,6 +9,7 @@ import httpx
 import pytest
 from curlew_client.command.entry import main as command
 
+from app.cluster.replication.replica_state import Timing
 from tests.support.cluster.three_processes import NAMES, Sender, Shard, check, three_processes
 from tests.support.metadata.databases import PostgresDatabases
 from tests.support.nodes.waiting import wait_until
@@ -65,6 +66,20 @@ def test_an_operator_chooses_who_leads(shard: Shard) -> None:
             sender.goes_on()
             shard.in_sync()
     check(shard, sender)
+    assert not sender.unknown
+
+
+def test_a_follower_that_stops_is_not_waited_for(shard: Shard) -> None:
+    """One that is killed is, for `replica_timeout_ms`."""
+    with Sender(shard.urls) as sender:
+        sender.goes_on()
+        leader = shard.leader()
+        shard.stop(next(name for name in NAMES if name != leader))
+        confirmed = len(sender.confirmed)
+        wait_until(
+            lambda: len(sender.confirmed) > confirmed,
+            within_s=Timing().replica_timeout_ms / 1_000 / 2,
+        )
     assert not sender.unknown
 
 

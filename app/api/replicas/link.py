@@ -15,6 +15,7 @@ from typing_extensions import override
 from app.cluster.replication.messages import Message
 from app.cluster.wire.codec import (
     REASON_CHARS_MAX,
+    STOPS,
     BadMessage,
     Bytes,
     Goodbye,
@@ -64,6 +65,11 @@ class ReplicaLink(asyncio.Protocol):
         self._farewell: str | None = None
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def has_other_stopped(self) -> bool:
+        """Whether the other side has said that it stops."""
+        return self._farewell == STOPS
 
     @property
     def room(self) -> int:

@@ -21,6 +21,7 @@ from app.api.relay.peers import NotReached
 from app.api.replicas.link import LinkOwner, ReplicaLink
 from app.api.replicas.link_table import LinkTable
 from app.cluster.replication.messages import AskEnds, Blocks, Message
+from app.cluster.wire.codec import STOPS
 from app.domain.limits import MIB, REPLICA_UNDER_WAY_BYTES_MAX
 from app.replica.ports import Connections, Replicating
 
@@ -101,10 +102,10 @@ class PeerLinks(Connections):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.table.close("the replica stops")
+        self.table.close(STOPS)
         for peer in self._peers.values():
             if peer.link is not None:
-                peer.link.close("the replica stops")
+                peer.link.close(STOPS)
 
     # --- for the replica's thread
 
@@ -202,17 +203,17 @@ class PeerLinks(Connections):
         if peer.link is link:
             return
         if peer.link is not None:
-            self._forget(node)
+            self._forget(peer.link)
         peer.link = link
         peer.is_full = False
         peer.not_done = 0
         peer.over.clear()
         link.send(SIGN_OF_LIFE)
 
-    def _forget(self, node: str) -> None:
-        self._peers[node].link = None
+    def _forget(self, link: ReplicaLink) -> None:
+        self._peers[link.node].link = None
         if self._replica is not None:
-            self._replica.disconnected(node)
+            self._replica.disconnected(link.node, has_stopped=link.has_other_stopped)
 
     def heard(self, link: ReplicaLink, message: Message, blocks: list[memoryview]) -> None:
         """A message has come."""
@@ -246,7 +247,7 @@ class PeerLinks(Connections):
         """A connection has ended."""
         peer = self._peers.get(link.node)
         if peer is not None and peer.link is link:
-            self._forget(link.node)
+            self._forget(link)
             peer.over.set()
 
     def room_again(self, link: ReplicaLink) -> None:

@@ -30,6 +30,7 @@ from app.api.replicas.link_table import LinkTable
 from app.api.server.connections import Connections
 from app.api.server.protocol import guarded
 from app.api.server.tls_listener import TlsListener
+from app.cluster.wire.codec import STOPS
 from app.domain.errors import CurlewError
 from app.domain.limits import RELAY_CONNECTIONS_MAX, SHARDS_MAX, Limits
 from app.runtime.direct import in_task
@@ -274,7 +275,7 @@ class ClusterListener:
             return
         server.close()
         if self.links is not None:
-            self.links.close("the node stops")
+            self.links.close(STOPS)
         self._listener.close()  # which a server of the event loop has done, the other has not
         self._handshakes.end()
         for connection in list(self._state.connections):

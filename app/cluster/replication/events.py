@@ -31,6 +31,8 @@ class Disconnected:
     """The connection with another replica has ended; what was on its way may be lost."""
 
     node: str
+    has_stopped: bool = False
+    """Whether the other one has said that it stops; else it may come back at any moment."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ class FollowerView:
     mark_ms: int = 0
     """At this time it had all of the log as it was some time before; see `caught_up`."""
 
+    has_stopped: bool = False
+    """It has said so, and not come back since."""
     heard_ms: int = 0
     """When it said last how far its log is; at first when this leadership began."""
     out_ms: int | None = None
@@ -120,7 +122,8 @@ class Followers:
         return view is not None and view.member in {None, member} and view.heard_ms >= since_ms
 
     def slow(self, members: Iterable[Member], before_ms: int) -> list[Member]:
-        """Those that had all of the log before `before_ms` for the last time; the slowest first."""
+        """Those that had all of the log before `before_ms` for the last time, or have stopped; the
+        slowest first."""
         late: list[tuple[int, Member]] = []
         for member in members:
             view = self._views.get(member.node)
@@ -128,6 +131,8 @@ class Followers:
                 known_ms = 0 if view is None or view.member is not None else view.mark_ms
                 if known_ms <= before_ms:
                     late.append((known_ms, member))
+            elif view.has_stopped:
+                late.append((0, member))
             elif view.mark_ms <= before_ms:
                 late.append((view.mark_ms, member))
         return [member for _, member in sorted(late)]

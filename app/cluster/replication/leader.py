@@ -246,7 +246,8 @@ class Leader:
         elif message.end < view.ends.written:
             state.alarm("REPLICA_LOST_BLOCKS", f"{node} had {view.ends.written}: {message.end}")
             return
-        view.member, view.session, view.is_connected = message.member, message.session, True
+        view.member, view.session = message.member, message.session
+        view.is_connected, view.has_stopped = True, False
         view.sent, view.noted_version = cut_to, message.promise.in_sync_version
         state.actions.append(
             Send(
@@ -283,9 +284,10 @@ class Leader:
     def _noted(self) -> dict[Member, int]:
         return {**self._followers.noted(), self._state.me: self._state.promise.in_sync_version}
 
-    def disconnected(self, node: str) -> None:
-        """Its ends stay: what it has written it has."""
-        self._followers.of(node, self._state.now_ms).is_connected = False
+    def disconnected(self, node: str, *, has_stopped: bool = False) -> None:
+        """Its ends stay: what it has written it has. One that has stopped is not waited for."""
+        view = self._followers.of(node, self._state.now_ms)
+        view.is_connected, view.has_stopped = False, has_stopped
 
     def _sign(self) -> None:
         self._signed_ms = self._state.now_ms

@@ -129,7 +129,7 @@ class Replica:
         elif isinstance(event, LogEnds):
             role.log_ends()
         elif isinstance(event, Disconnected):
-            role.disconnected(event.node)
+            role.disconnected(event.node, has_stopped=event.has_stopped)
         elif isinstance(event, SyncFailed | CannotLead):
             self.state.could_not_lead_ms = self.state.now_ms
             role.resign(event.reason if isinstance(event, CannotLead) else "a sync failed")

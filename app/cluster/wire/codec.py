@@ -49,6 +49,9 @@ class Goodbye(msgspec.Struct, frozen=True):
     reason: str
 
 
+STOPS: Final = "the replica stops"
+"""The reason of one that ends in order: who leads goes on without it at once."""
+
 REASON_CHARS_MAX: Final = 512
 
 Said = Message | Goodbye

@@ -18,6 +18,7 @@ from app.api.replicas.link_table import LinkTable
 from app.api.server.cluster_listener import ClusterListener
 from app.cluster.replication.messages import AskEnds, Blocks, Ends, Message
 from app.cluster.replication.terms import Term
+from app.cluster.wire.codec import STOPS
 from app.domain.limits import MIB, Limits
 from app.runtime.secure.cluster_secret import ClusterSecret
 from tests.support.nodes.waiting import until
@@ -123,6 +124,17 @@ def _all_have_ended() -> bool:
     return not OPEN
 
 
+@pytest.mark.parametrize(("reason", "stops"), [(STOPS, True), ("silent for 3 s", False)])
+async def test_who_closes_may_say_that_it_stops(reason: str, *, stops: bool) -> None:
+    async with port() as leader:
+        link, _ = await leader.dial()
+        link.send(AskEnds(1))
+        await until(lambda: len(leader.heard.said) == 1)
+        link.close(reason)
+        await until(lambda: len(leader.heard.over) == 1)
+        assert leader.heard.links[0].has_other_stopped is stops
+
+
 async def test_both_sides_are_heard_in_order() -> None:
     async with port() as leader:
         link, heard = await leader.dial("a node: é")
@@ -153,7 +165,7 @@ async def test_the_listening_side_may_end_it() -> None:
         await until(lambda: bool(table.links()))  # its handshake would be given up
         await leader.listener.close()
         await until(lambda: bool(heard.over))
-        assert heard.over == [("leader", "the other side: the node stops")]
+        assert heard.over == [("leader", "the other side: the replica stops")]
 
 
 async def test_a_node_without_replicas_says_so() -> None:

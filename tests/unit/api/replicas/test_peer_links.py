@@ -53,6 +53,7 @@ class Stuck(asyncio.Transport):
 class Told(Replicating):
     def __init__(self) -> None:
         self.gone: list[str] = []
+        self.stopped: list[str] = []
 
     @override
     def received(
@@ -69,8 +70,10 @@ class Told(Replicating):
         return
 
     @override
-    def disconnected(self, node: str) -> None:
+    def disconnected(self, node: str, *, has_stopped: bool) -> None:
         self.gone.append(node)
+        if has_stopped:
+            self.stopped.append(node)
 
 
 async def never(_url: str, _session: int, _link: ReplicaLink) -> None:

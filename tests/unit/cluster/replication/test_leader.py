@@ -442,6 +442,25 @@ def test_a_stop_takes_whoever_has_everything_behind_a_named_member() -> None:
     assert [each for each in changes(leader) if isinstance(each, HandOver)] == [HandOver(TERM, "B")]
 
 
+def test_who_says_that_it_stops_is_not_waited_for() -> None:
+    leader = serving_with(frozenset())
+    leader.disconnected("C", has_stopped=True)
+    taken(leader)
+    leader.tick()
+    (change,) = [each for each in changes(leader) if isinstance(each, ChangeInSync)]
+    assert change.in_sync == {A, B}
+
+
+def test_who_is_cut_off_or_comes_back_stays_in_the_set() -> None:
+    leader = serving_with(frozenset())
+    leader.disconnected("B")
+    leader.disconnected("C", has_stopped=True)
+    leader.hello("C", Hello(2, C, Promise(TERM), (TermStart(FORMER, 0),), WRITTEN + 10))
+    taken(leader)
+    leader.tick()
+    assert not [each for each in changes(leader) if isinstance(each, ChangeInSync)]
+
+
 def test_since_when_a_replica_is_out_is_noted_once() -> None:
     leader = elected(in_sync=frozenset({A, B}))
     seen = []

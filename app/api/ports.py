@@ -200,8 +200,28 @@ class OwnReplica(NamedTuple):
     """So many more would have to answer before sends are taken; 0 while it does not lead."""
 
 
+class Loss(Protocol):
+    """What an unclean election gives up; see `app.replica.unclean`."""
+
+    @property
+    def lost_from(self) -> int: ...
+    @property
+    def known_end(self) -> int | None: ...
+    @property
+    def newest_ms(self) -> int: ...
+    @property
+    def in_sync(self) -> Sequence[str]: ...
+    @property
+    def answered(self) -> Sequence[str]: ...
+
+
 class Replicas(Protocol):
     """The replica of this node, and of the others what a leader knows."""
+
+    async def elect_unclean(self, by: str, *, is_dry_run: bool) -> Loss:
+        """Begin to lead although this replica is not in sync, as `by` has asked, where that may be;
+        what it gives up. Raises `UncleanElectionRefused`, `ShardUnavailable`."""
+        ...
 
     def own(self) -> OwnReplica: ...
 

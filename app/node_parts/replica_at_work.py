@@ -1,8 +1,10 @@
 """A replica with what it works with: its connections to the others, its questions about the row of
 the shard, its runner. Made anew when the members of the shard change. Event loop only."""
 
+import asyncio
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from app.api.relay.peers import Peers
@@ -11,7 +13,14 @@ from app.api.replicas.link import ReplicaLink
 from app.api.replicas.link_table import LinkTable
 from app.api.replicas.peer_links import PeerLinks
 from app.cluster import RowQuestions, ShardRows
-from app.cluster.replication.events import DatabaseAway, RowChanged, RowSeen, TransferAsked
+from app.cluster.replication.events import (
+    DatabaseAway,
+    RowChanged,
+    RowSeen,
+    TransferAsked,
+    UncleanAsked,
+    UncleanJudged,
+)
 from app.cluster.replication.replica_state import Timing
 from app.replica.leadership import LeaderHooks
 from app.replica.replica_status import ReplicaStatus, Role
@@ -22,6 +31,9 @@ from app.store.replica.replica_store import OpeningOptions, ReplicaDirectory
 
 SILENCE_S: Final = 3.0
 """A connection to another replica on which nothing comes for so long has ended."""
+
+JUDGED_S: Final = 8.0
+"""How long an unclean election is judged: a replica that is paused says nothing."""
 
 NUMBER_MAX: Final = 2**63
 """Exclusive, of incarnations and grants: a column has 64 bits, one of them for the sign."""
@@ -53,6 +65,8 @@ class ReplicaAtWork:
     def __init__(self, means: ReplicaMeans, members: frozenset[str]) -> None:
         """`members` are all nodes that have a replica, this one among them."""
         self.members = members
+        self._asked = 0
+        self._judged: dict[int, asyncio.Future[tuple[UncleanJudged, int]]] = {}
         others = tuple(sorted(members - {means.node_id}))
 
         async def connect(url: str, session: int, link: ReplicaLink) -> None:
@@ -72,7 +86,7 @@ class ReplicaAtWork:
                 means.options,
                 links,
                 self._questions,
-                means.hooks,
+                replace(means.hooks, on_unclean_judged=self._take_judgement),
                 new_number,
             )
         )
@@ -102,6 +116,25 @@ class ReplicaAtWork:
     async def start(self) -> None:
         """Raises `StoreUnusable`, `ReplicaFileDamaged` or `OSError`."""
         await self._runner.start()
+
+    async def ask_unclean(self, by: str, *, is_dry_run: bool) -> tuple[UncleanJudged, int]:
+        """Have this replica stand for an unclean election; how that is judged, and the time of the
+        newest message that it has. Raises `TimeoutError`."""
+        self._asked += 1
+        number = self._asked
+        answer: asyncio.Future[tuple[UncleanJudged, int]]
+        answer = self._judged[number] = asyncio.get_running_loop().create_future()
+        self._runner.give(UncleanAsked(number, by, is_dry_run))
+        try:
+            async with asyncio.timeout(JUDGED_S):
+                return await answer
+        finally:
+            del self._judged[number]
+
+    def _take_judgement(self, judged: UncleanJudged, newest_ms: int) -> None:
+        answer = self._judged.get(judged.number)
+        if answer is not None and not answer.done():
+            answer.set_result((judged, newest_ms))
 
     def transfer(self, asked: TransferAsked) -> None:
         """Have another replica lead, if this one does."""

@@ -27,7 +27,7 @@ from app.cluster.replication.terms import Term
 from app.config import Config, DataDirectoryUnusable
 from app.domain.access.actions import Kind
 from app.domain.clock import Clock
-from app.domain.errors import CurlewError
+from app.domain.errors import CurlewError, ShardUnavailable
 from app.domain.limits import MIB, Limits
 from app.node_parts.from_config import (
     SecureFiles,
@@ -44,6 +44,7 @@ from app.node_parts.served_term import ServedTerm, TermParts
 from app.replica.hand_over import successor
 from app.replica.leadership import LeaderHooks
 from app.replica.replica_status import NOTHING, ReplicaStatus, Role
+from app.replica.unclean import UncleanLoss, loss_of
 from app.runtime.service import within
 from app.store import MessageStore, OsFiles, StoreUnusable
 from app.store.lifecycle.opening import ShardMeta
@@ -271,6 +272,23 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
     @override
     def readable(self, *, is_stale: bool) -> FollowedStore | None:
         return None if self._replica is None else self._replica.readable(is_stale=is_stale)
+
+    @override
+    async def elect_unclean(self, by: str, *, is_dry_run: bool) -> UncleanLoss:
+        shard, replica = self._shard.shard, self._replica
+        if replica is None:
+            why = self._problem or "too few have joined"
+            raise ShardUnavailable(f"the replica is not at work: {why}", hint="look at /readyz")
+        if not is_dry_run:
+            _LOG.warning("%s asks for an unclean election in the shard %r", by, shard)
+        try:
+            judged, newest_ms = await replica.ask_unclean(by, is_dry_run=is_dry_run)
+        except TimeoutError as error:
+            raise ShardUnavailable(
+                "the replica has not answered: it is paused, or has failed",
+                hint="/readyz of its node says why; it may have begun to lead all the same",
+            ) from error
+        return loss_of(shard, self.node_id, judged, newest_ms)
 
     # --- the replica
 

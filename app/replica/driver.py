@@ -32,6 +32,7 @@ from app.cluster.replication.events import (
     KeepHistory,
     KeepPromise,
     LogEnds,
+    MakeAnew,
     MoveWatermark,
     ReadRow,
     Received,
@@ -43,6 +44,7 @@ from app.cluster.replication.events import (
     SyncLog,
     TakeNoMore,
     Tick,
+    UncleanJudged,
     WriteBlocks,
 )
 from app.cluster.replication.messages import Blocks, Message, Watermark, Welcome
@@ -231,7 +233,7 @@ class ReplicaDriver:
             else:
                 self._pause(f"{type(action).__name__}: {error}")
             return False
-        return True
+        return self._replica is not None
 
     def _carry_out(self, action: Action) -> None:  # noqa: C901 - one line for each action
         parts, owner = self._parts, self._parts.owner
@@ -271,6 +273,11 @@ class ReplicaDriver:
                 self._step_down(reason)
             case Alarm(code, detail):
                 owner.alarm(code, detail)
+            case UncleanJudged():
+                owner.unclean_judged(action)
+            case MakeAnew(reason):
+                owner.make_anew(reason)
+                self._leave_all(reason)
 
     # --- actions
 

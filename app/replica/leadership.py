@@ -16,7 +16,7 @@ from typing import Final
 from typing_extensions import override
 
 from app.cluster.replication.confirmation import LogEnd
-from app.cluster.replication.events import Appended, Event, LogEnds, SyncFailed
+from app.cluster.replication.events import Appended, Event, LogEnds, SyncFailed, UncleanJudged
 from app.cluster.replication.terms import Term
 from app.domain.errors import CurlewError, NotLeader
 from app.domain.positions import FlushMode
@@ -43,6 +43,9 @@ class LeaderHooks:
     """The shard is being handed over: the store refuses new work with `NOT_LEADER`."""
     shard: str = ""
     """Its name, in that refusal."""
+    on_unclean_judged: Callable[[UncleanJudged, int], object] = lambda *_: None
+    """What an unclean election would lose, beside the time of the newest message that is here, in
+    epoch milliseconds."""
 
 
 class LeaderGate(ReplicaGate):
@@ -93,6 +96,8 @@ class Leadership:
         self._block_end = block_end
         self._has_begun = False
         self._is_ending = False
+        self._too_few: str | None = None
+        """Why appends are refused, also where the broker may begin all the same."""
         self._give = give
         self._lacks = lacks
         self._serving: asyncio.Task[None] | None = None
@@ -141,9 +146,12 @@ class Leadership:
         if not self._is_ending:
             self.gate.confirm(high_watermark)
 
-    def refuse_while(self, too_few: str | None) -> None:
-        """Refuse appends because too few replicas are in sync; None: enough are."""
-        self.gate.too_few = too_few
+    def refuse_while(self, too_few: str | None, *, may_begin: bool = False) -> None:
+        """Refuse appends because too few replicas are in sync; None: enough are. `may_begin`: the
+        broker of the term begins all the same, so that messages can be read."""
+        self._too_few = too_few
+        begins = self._serving is None or not self._serving.done()
+        self.gate.too_few = None if may_begin and begins else too_few
 
     def serve(self) -> None:
         """The term's block, and all before it, is confirmed: let the node begin."""
@@ -155,6 +163,7 @@ class Leadership:
         self._serving.add_done_callback(self._is_serving)
 
     def _is_serving(self, task: asyncio.Task[None]) -> None:
+        self.gate.too_few = self._too_few
         if not task.cancelled() and task.exception() is not None:
             _LOG.error("the broker of the term cannot begin", exc_info=task.exception())
             self._lacks(self, f"the broker cannot begin: {task.exception()!r}")

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from typing_extensions import override
 
 from app.cluster.replication.confirmation import LogEnd
-from app.cluster.replication.events import Appended, Event, RoomSeen
+from app.cluster.replication.events import Appended, Event, RoomSeen, UncleanJudged
 from app.cluster.replication.terms import Term, TermStart
 from app.domain.limits import MIB
 from app.domain.shortages import shortage_of
@@ -101,6 +101,8 @@ class StoreOwner(ReplicaOwner):
         self._room_ms = 0
         self._is_full = False
         """As was told last."""
+        self._to_make_anew: str | None = None
+        """Why, where the next opening has to show nothing."""
         self._delete_below = 0
         """Where the leader's log begins, as it said."""
 
@@ -304,6 +306,16 @@ class StoreOwner(ReplicaOwner):
         return returned.result()
 
     @override
+    def unclean_judged(self, judged: UncleanJudged) -> None:
+        newest_ms = self.following.store_time_ms
+        self._loop.call_soon_threadsafe(self._hooks.on_unclean_judged, judged, newest_ms)
+
+    @override
+    def make_anew(self, reason: str) -> None:
+        self.alarm("REPLICA_MADE_ANEW", reason)
+        self._to_make_anew, self.is_spoiled = reason, True
+
+    @override
     def alarm(self, code: str, detail: str) -> None:
         now_ms, known = _now_ms(), self.alarms.get(code)
         if known is None or known.detail != detail:
@@ -323,7 +335,11 @@ class StoreOwner(ReplicaOwner):
     def open_again(self) -> None:
         """Behind a term: throw away what it has dispatched. Raises as `open`."""
         self._end_reads()
+        self._end_checkpoint()
         self.following.close()
+        if self._to_make_anew is not None:
+            self._directory.make_anew(self._to_make_anew)
+            self._to_make_anew = None
         self.open()
 
     def close(self, *, is_clean: bool) -> None:

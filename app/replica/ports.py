@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from app.cluster.replication.confirmation import LogEnd
+from app.cluster.replication.events import UncleanJudged
 from app.cluster.replication.messages import Blocks, Message
 from app.cluster.replication.shard_row import RowChange
 from app.cluster.replication.terms import Term
@@ -113,6 +114,14 @@ class ReplicaOwner(Protocol):
         """End the broker; who waits gets `unknown`. Its writer has ended when this returns: how far
         the log is written and synced, both ends of blocks. What was written and told `unknown`,
         because the writer was fenced in between, counts as written."""
+        ...
+
+    def unclean_judged(self, judged: UncleanJudged) -> None:
+        """Answer the operator who has asked."""
+        ...
+
+    def make_anew(self, reason: str) -> None:
+        """Have the store opened again as one that has shown nothing, in another incarnation."""
         ...
 
     def alarm(self, code: str, detail: str) -> None:

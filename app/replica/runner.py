@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from typing_extensions import override
@@ -360,7 +361,8 @@ class ReplicaRunner(Replicating):
             too_few = f"{lacking} more would have to answer" if lacking else None
             if too_few != self._too_few:
                 self._too_few = too_few
-                self._loop.call_soon_threadsafe(leading.refuse_while, too_few)
+                refuse = partial(leading.refuse_while, too_few, may_begin=leader.is_set_small)
+                self._loop.call_soon_threadsafe(refuse)
         else:
             self._too_few = None
 

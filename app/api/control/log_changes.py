@@ -24,6 +24,7 @@ IN_THE_LOG: Final[Mapping[str, str]] = {
     "delete_producer": "DELETE",
     "delete_snapshot": "DELETE",
     "deliver_scheduled_message": "UPDATE",
+    "elect_replica": "UPDATE",
     "hand_over_shard": "UPDATE",
     "move_scheduled_message": "UPDATE",
     "patch_config": "UPDATE",

@@ -28,12 +28,14 @@ from app.api.control.routes.groups import (
     subscriptions,
     traces,
 )
+from app.api.control.routes.shards import elect
 from app.api.dataplane import routes
 
 ROUTERS: Final = (
     producers.router,
     topics.router,
     cluster.router,
+    elect.router,
     namespaces.router,
     figures.router,
     clients.router,

@@ -486,6 +486,31 @@ class Relay:
             raise _moved(shard)
         return answer
 
+    async def call_node(
+        self, exchange: RequestContext, node: str, url: str, request: CallRequest, *, seconds: float
+    ) -> CallAnswer:
+        """Ask a node, whatever it leads, by the URL of its cluster port. Raises `ShardUnavailable`
+        where it is not reached, and `RelayInterrupted` where it may have been done there."""
+        if self._peers is None or RELAYED in exchange.scope:
+            raise ShardUnavailable(f"the node {node} is not asked from here", hint="ask it")
+        try:
+            connection = await self._peers.acquire(url)
+        except NotReached as error:
+            raise ShardUnavailable(
+                f"the node {node} ({url}) cannot be reached: {error}",
+                hint="nothing was done; start the node, or ask for another one",
+            ) from error
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._ask(exchange, connection, request)
+        except (TimeoutError, Interrupted) as error:
+            raise RelayInterrupted(
+                f"the node {node} did not answer: it may have been done there",
+                hint="look at GET /v1/cluster/events before you ask again",
+            ) from error
+        finally:
+            self._release(url, connection)
+
     async def _ask(
         self, exchange: RequestContext, connection: PeerConnection, request: CallRequest
     ) -> CallAnswer:

@@ -1,11 +1,29 @@
 """A replica that stands for election (R1, R7); it takes nothing of the former leader. Pure."""
 
+from collections.abc import Callable
 from enum import Enum, auto
 
-from app.cluster.replication.events import ChangeRow, ReadRow, RowChanged, RowSeen, Send
+from typing_extensions import override
+
+from app.cluster.replication.events import (
+    ChangeRow,
+    ReadRow,
+    RowChanged,
+    RowSeen,
+    Send,
+    UncleanAsked,
+    UncleanJudged,
+    UncleanRefusal,
+)
 from app.cluster.replication.messages import AskEnds, EndsAnswer
 from app.cluster.replication.replica_state import METADATA_REGRESSED, ReplicaState
-from app.cluster.replication.shard_row import Elect, ElectAfterLoss, RowChange, ShardRow
+from app.cluster.replication.shard_row import (
+    Elect,
+    ElectAfterLoss,
+    ElectUnclean,
+    RowChange,
+    ShardRow,
+)
 from app.cluster.replication.terms import Term
 
 
@@ -78,25 +96,35 @@ class Candidate:
         state, row = self._state, self._state.row
         if row is None or state.lease_seen_ms < self._since_ms:
             return Outcome.WAITING  # the row is asked for, and not seen yet
-        if self._is_row_behind(row):
-            return Outcome.GIVEN_UP
-        promised = [each.promise.term.epoch for each in self._answers.values()]
-        epoch = max(row.term.epoch, state.promise.term.epoch, *promised, 0) + 1
-        self.term = Term(epoch, state.new_grant())
-        if state.me in row.in_sync:
-            if self._has_too_few(row) and self._waited_ms < state.timing.fence_ms:
-                return Outcome.WAITING
-            if not self._may_stand(row) or self._another_has_more(row):
-                return Outcome.GIVEN_UP
-            self._change = Elect(row.term, self.term, state.me, state.timing.lease_ms)
-        elif self._all_lost_their_incarnation(row):
-            self._change = ElectAfterLoss(
-                row.term, row.in_sync_version, self.term, state.me, state.timing.lease_ms
-            )
-        else:
+        is_behind = self._is_row_behind(row)
+        may_wait = not is_behind and self._waited_ms < state.timing.fence_ms
+        if may_wait and state.me in row.in_sync and self._has_too_few(row):
+            return Outcome.WAITING
+        self._change = self._change_for(row, is_behind=is_behind)
+        if self._change is None:
             return Outcome.GIVEN_UP
         state.actions.append(ChangeRow(self._change))
         return Outcome.WAITING
+
+    def _change_for(self, row: ShardRow, *, is_behind: bool) -> RowChange | None:
+        """What to ask of the row that was seen; None: nothing. `is_behind`: it has forgotten."""
+        state = self._state
+        if is_behind:
+            return None
+        term = self._new_term(row)
+        if state.me in row.in_sync:
+            is_first = self._may_stand(row) and not self._another_has_more(row)
+            return Elect(row.term, term, state.me, state.timing.lease_ms) if is_first else None
+        if not self._all_lost_their_incarnation(row):
+            return None
+        return ElectAfterLoss(row.term, row.in_sync_version, term, state.me, state.timing.lease_ms)
+
+    def _new_term(self, row: ShardRow) -> Term:
+        state = self._state
+        promised = [each.promise.term.epoch for each in self._answers.values()]
+        epoch = max(row.term.epoch, state.promise.term.epoch, *promised, 0) + 1
+        self.term = Term(epoch, state.new_grant())
+        return self.term
 
     def _is_row_behind(self, row: ShardRow) -> bool:
         """R9: what anybody who answers has promised, the database must know."""
@@ -152,3 +180,89 @@ class Candidate:
             (each.last_term.epoch, each.end, each.member.node) <= mine
             for each in self._answers.values()
         )
+
+
+def refused(asked: UncleanAsked, refusal: UncleanRefusal) -> UncleanJudged:
+    """Without a look at the others."""
+    return UncleanJudged(asked.number, refusal)
+
+
+class UncleanCandidate(Candidate):
+    """A replica that an operator has stand, which is not in sync, where all that are may be lost.
+
+    It goes the way of any other one, but for whom the row has to allow it and who has to be silent.
+    What it may lose is told first. One per command.
+    """
+
+    def __init__(self, state: ReplicaState, question: int, asked: UncleanAsked) -> None:
+        super().__init__(state, question)
+        self._asked = asked
+        self._is_judged = False
+
+    @override
+    def tick(self) -> Outcome:
+        return self._told(super().tick())
+
+    @override
+    def database_away(self, change: RowChange | None) -> Outcome:
+        return self._told(super().database_away(change))
+
+    def _told(self, outcome: Outcome) -> Outcome:
+        if outcome is Outcome.GIVEN_UP and not self._is_judged:
+            self._is_judged = True
+            away = UncleanRefusal.DATABASE_AWAY
+            self._state.actions.append(refused(self._asked, away))
+        return outcome
+
+    @override
+    def _change_for(self, row: ShardRow, *, is_behind: bool) -> RowChange | None:
+        state, asked = self._state, self._asked
+        refusal, node = self._refusal(row, is_behind=is_behind)
+        ends = [each.end for each in self._answers.values()]
+        self._is_judged = True
+        state.actions.append(
+            UncleanJudged(
+                asked.number,
+                refusal,
+                node,
+                state.end.written,
+                max(state.end.written, state.high_watermark, state.heard_end, *ends),
+                tuple(sorted(member.node for member in row.in_sync)),
+                tuple(sorted(self._answers)),
+            )
+        )
+        if refusal is not None or asked.is_dry_run:
+            return None
+        term = self._new_term(row)
+        return ElectUnclean(
+            row.term, row.in_sync_version, term, state.me, state.timing.lease_ms, asked.by
+        )
+
+    def _refusal(
+        self, row: ShardRow, *, is_behind: bool
+    ) -> tuple[UncleanRefusal | None, str | None]:
+        """Why not, and which node it is about."""
+        state, leader = self._state, None if row.leader is None else row.leader.node
+        found: tuple[UncleanRefusal | None, str | None] = (None, None)
+        if is_behind or row.is_regressed:
+            found = UncleanRefusal.METADATA_REGRESSED, None
+        elif not row.in_sync:
+            found = UncleanRefusal.NOT_FOUNDED, None
+        elif state.me in row.in_sync:
+            found = UncleanRefusal.IN_SYNC, state.me.node
+        elif (member := self._first(lambda each: each.member in row.in_sync)) is not None:
+            found = UncleanRefusal.MEMBER_ANSWERS, member
+        elif not state.is_lease_over():
+            found = UncleanRefusal.LEASE_HOLDS, leader
+        elif state.now_ms - state.heard_leader_ms < state.timing.lease_ms:
+            heard = state.leader_heard
+            found = UncleanRefusal.LEADER_ANSWERS, leader if heard is None else heard[0]
+        elif (ahead := self._first(self._has_more)) is not None:
+            found = UncleanRefusal.ANOTHER_HAS_MORE, ahead
+        return found
+
+    def _first(self, is_it: Callable[[EndsAnswer], bool]) -> str | None:
+        return next((node for node, each in sorted(self._answers.items()) if is_it(each)), None)
+
+    def _has_more(self, answer: EndsAnswer) -> bool:
+        return (answer.last_term.epoch, answer.end) > self._state.log_position

@@ -4,6 +4,7 @@ Times are milliseconds of one clock of the node that never goes back.
 """
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import TypeAlias
 
 from app.cluster.replication.messages import Message
@@ -113,6 +114,18 @@ class TransferAsked:
     """Who asks, for the event that tells of it."""
 
 
+@dataclass(frozen=True, slots=True)
+class UncleanAsked:
+    """An operator asks that this replica leads although it is not in sync. `UncleanJudged` follows
+    in any case, unless the process ends."""
+
+    number: int
+    """Names the answer."""
+    by: str = ""
+    is_dry_run: bool = False
+    """Only the judgement is wanted."""
+
+
 Event: TypeAlias = (
     Tick
     | Received
@@ -126,6 +139,7 @@ Event: TypeAlias = (
     | CannotLead
     | RoomSeen
     | TransferAsked
+    | UncleanAsked
 )
 
 # --- actions
@@ -246,6 +260,55 @@ class Alarm:
     detail: str
 
 
+class UncleanRefusal(Enum):
+    """Why a replica is not made to lead."""
+
+    LEADS = "leads"
+    IN_SYNC = "in_sync"
+    """It is a member of the set, and is elected without a command."""
+    MEMBER_ANSWERS = "in_sync_member_answers"
+    LEASE_HOLDS = "lease_holds"
+    LEADER_ANSWERS = "leader_answers"
+    """It has said something within a lease, whatever the row says."""
+    ANOTHER_HAS_MORE = "another_has_more"
+    METADATA_REGRESSED = "metadata_regressed"
+    NOT_FOUNDED = "not_founded"
+    """No set was ever told, so nothing was confirmed."""
+    DATABASE_AWAY = "database_away"
+    LOG_FAILED = "log_failed"
+    TAKING_PART = "taking_part"
+    """It stands for election itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class UncleanJudged:
+    """What an unclean election would lose, as far as anybody knows who answers, and why it is not
+    to be. Without a refusal, and where it was no dry run, the election has begun."""
+
+    number: int
+    refusal: UncleanRefusal | None
+    node: str | None = None
+    """The one that the refusal is about."""
+    end: int = 0
+    """Of the own log: what stands behind it is lost."""
+    known_end: int = 0
+    """The highest end or watermark that this replica has ever heard of since it started; never less
+    than `end`."""
+    in_sync: tuple[str, ...] = ()
+    """Nodes of the row's set."""
+    answered: tuple[str, ...] = ()
+    """Nodes that answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class MakeAnew:
+    """What this replica has shown was given up by an election that said so: forget what is made of
+    the log and take another incarnation. The log itself stays, to be cut where the leader's parts
+    from it. Nothing more is done before the store is opened again."""
+
+    reason: str
+
+
 Action: TypeAlias = (
     Send
     | SendBlocks
@@ -263,4 +326,6 @@ Action: TypeAlias = (
     | TakeNoMore
     | StepDown
     | Alarm
+    | UncleanJudged
+    | MakeAnew
 )

@@ -7,6 +7,7 @@ from app.cluster.replication.events import (
     Action,
     CutLog,
     DeleteBelow,
+    MakeAnew,
     MoveWatermark,
     Send,
     SyncLog,
@@ -121,6 +122,12 @@ class Follower:
         if connection is None or connection.term is not None or not self._accepts(message.term):
             return
         if message.cut_to < state.high_watermark:
+            row = state.row
+            if row is None or row.term.epoch < message.term.epoch:
+                return  # it greets again, until the row says whether a loss was told
+            if row.loss_epoch > state.log_term.epoch:
+                state.actions.append(MakeAnew(f"{node} leads since a loss that was told"))
+                return
             self._stopped = (
                 f"{node} has the log only up to {message.cut_to}, and up to"
                 f" {state.high_watermark} it was confirmed"
@@ -194,6 +201,7 @@ class Follower:
     def _heard_watermark(self, connection: _Connection, high_watermark: int) -> None:
         connection.high_watermark = max(connection.high_watermark, high_watermark)
         state = self._state
+        state.heard_end = max(state.heard_end, high_watermark)
         shown = min(connection.high_watermark, state.end.written)
         connection.has_all_shown |= shown == connection.high_watermark
         if shown > state.high_watermark:

@@ -65,7 +65,7 @@ class Leader:
         self._target_replicas = row.target_replicas
         self._replicas = max(row.target_replicas, len(state.peers) + 1)
         """That may have noted a set: this node may not have heard yet of one that has joined."""
-        self._possible_loss = row.possible_loss
+        self._possible_loss, self._loss_epoch = row.possible_loss, row.loss_epoch
         self._followers = Followers(state.peers, state.now_ms)
         self._confirmation = Confirmation(state.high_watermark)
         if state.end.written > state.high_watermark:
@@ -94,6 +94,12 @@ class Leader:
     def in_sync(self) -> frozenset[Member]:
         """The set as the row is known to have it."""
         return self._in_sync.in_sync
+
+    @property
+    def is_set_small(self) -> bool:
+        """Whether the set is smaller than it may become: since a loss that was told, until others
+        have joined."""
+        return len(self.in_sync) < self._min_in_sync
 
     @property
     def followers(self) -> Followers:
@@ -396,6 +402,7 @@ class Leader:
             min_in_sync=self._min_in_sync,
             target_replicas=self._target_replicas,
             possible_loss=self._possible_loss,
+            loss_epoch=self._loss_epoch,
         )
         self._write_back = WriteBack(row, known, self._state.timing.lease_ms)
         self._state.actions.append(ChangeRow(self._write_back))

@@ -6,7 +6,12 @@ safe for several threads.
 
 from typing import TypeAlias, assert_never
 
-from app.cluster.replication.candidate import Candidate, Outcome
+from app.cluster.replication.candidate import (
+    Candidate,
+    Outcome,
+    UncleanCandidate,
+    refused,
+)
 from app.cluster.replication.confirmation import LogEnd
 from app.cluster.replication.events import (
     Action,
@@ -27,6 +32,8 @@ from app.cluster.replication.events import (
     SyncFailed,
     Tick,
     TransferAsked,
+    UncleanAsked,
+    UncleanRefusal,
 )
 from app.cluster.replication.follower import Follower
 from app.cluster.replication.leader import Leader, Phase
@@ -97,6 +104,8 @@ class Replica:
             self._received(event.node, event.message)
         elif isinstance(event, Tick):
             self._tick()
+        elif isinstance(event, UncleanAsked):
+            self._unclean_asked(event)
         else:
             self._local(event)
         self._settle_role()
@@ -160,9 +169,28 @@ class Replica:
         role.tick()
         if self._should_stand():
             self._stood_ms = state.now_ms
-            self._questions += 1
+            self._take_role(Candidate(state, self._next_question(role)))
+
+    def _next_question(self, role: Follower | Candidate) -> int:
+        self._questions += 1
+        if isinstance(role, Follower):
             self._sessions = role.session
-            self._take_role(Candidate(state, self._questions))
+        return self._questions
+
+    def _unclean_asked(self, asked: UncleanAsked) -> None:
+        """Stand for it, where this replica only follows."""
+        role, refusal = self._role, None
+        if isinstance(role, Leader):
+            refusal = UncleanRefusal.LEADS
+        elif isinstance(role, UncleanCandidate) or (isinstance(role, Candidate) and role.term):
+            refusal = UncleanRefusal.TAKING_PART
+        elif self.state.is_broken:
+            refusal = UncleanRefusal.LOG_FAILED
+        else:
+            question = self._next_question(role)
+            self._take_role(UncleanCandidate(self.state, question, asked))
+        if refusal is not None:
+            self.state.actions.append(refused(asked, refusal))
 
     def _should_stand(self) -> bool:
         """R1: the shard was handed to this node, or is its own, or the leader is silent for a lease

@@ -81,6 +81,8 @@ class ReplicaState:
     leader_heard: tuple[str, Term] | None = None
     """The node to which the last promise was given, which may be newer than `row`."""
     row_behind_since_ms: int | None = None
+    heard_end: int = 0
+    """The highest watermark that a leader has said."""
     first_number: int = 0
     """Sessions and questions are counted from here: above all that this replica has ever used, so
     that nobody takes a late answer for one of now."""

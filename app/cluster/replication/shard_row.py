@@ -33,6 +33,9 @@ class ShardRow:
     """All members had come back in new incarnations: what was not synced may be lost."""
     is_regressed: bool = False
     """The database has forgotten something (R9): nobody is elected before it is restored."""
+    loss_epoch: int = 0
+    """That of the last election that gave up what others may have; 0: there was none. A replica
+    whose log ends in an older one, and has more, is made anew."""
 
 
 class RowChange(Protocol):
@@ -123,7 +126,32 @@ class ElectAfterLoss:
             lease_until_ms=now_ms + self.lease_ms,
             handed_to=None,
             possible_loss=True,
+            loss_epoch=self.term.epoch,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ElectUnclean:
+    """An operator has a replica lead that is not in sync: all that are may be lost, and with them
+    what they alone had confirmed."""
+
+    seen: Term
+    seen_version: int
+    term: Term
+    candidate: Member
+    lease_ms: int
+    by: str
+    """Who asked for it."""
+
+    def apply(self, row: ShardRow, now_ms: int) -> ShardRow | None:
+        """Granted when the lease is over and the set is the one that was seen, without it."""
+        is_same = row.term == self.seen and row.in_sync_version == self.seen_version
+        is_clean = not row.in_sync or self.candidate in row.in_sync
+        if not is_same or is_clean or now_ms < row.lease_until_ms or row.is_regressed:
+            return None
+        return ElectAfterLoss(
+            self.seen, self.seen_version, self.term, self.candidate, self.lease_ms
+        ).apply(row, now_ms)
 
 
 @dataclass(frozen=True, slots=True)

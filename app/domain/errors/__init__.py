@@ -17,7 +17,7 @@
     │   ├── AlreadyDelivered · PreconditionFailed · StaleGeneration · QueueNotOwned
     │   ├── BroadcastGroup · ConsumptionConflict · TransactionConflict · RequestExpired
     │   ├── NamespaceNotEmpty · SettingFixed · SequenceOutOfOrder · AlreadyStored
-    │   └── ProducerFenced · ProducerSealed · HandOverRefused
+    │   └── ProducerFenced · ProducerSealed · HandOverRefused · UncleanElectionRefused
     ├── NotPermitted              and others of who may do what: `domain.access.refusals`
     ├── NotLeader                 another node leads the shard
     ├── OtherShard                one step is of several shards
@@ -129,6 +129,7 @@ from app.domain.errors.shards import (
     RelayInterrupted,
     ShardNotFound,
     ShardUnavailable,
+    UncleanElectionRefused,
 )
 
 __all__ = [
@@ -216,5 +217,6 @@ __all__ = [
     "TransactionConflict",
     "TransactionNotFound",
     "TryAgain",
+    "UncleanElectionRefused",
     "UnsupportedContentType",
 ]

@@ -61,6 +61,13 @@ class HandOverRefused(StateConflict):
     title = "The node cannot lead the shard now"
 
 
+class UncleanElectionRefused(StateConflict):
+    """The replica is not made to lead: something need not be lost yet. Nothing was changed."""
+
+    code = "UNCLEAN_ELECTION_REFUSED"
+    title = "The replica is not made to lead"
+
+
 class NotEnoughReplicas(TryAgain):
     """Too few replicas of the shard are in sync to confirm anything; nothing was done."""
 

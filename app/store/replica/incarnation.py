@@ -138,6 +138,12 @@ class Incarnation:
             if shortage_of(error) is None:
                 raise
 
+    def renew(self, reason: str) -> None:
+        """What this directory has acknowledged is given up: it is another one from now on. Between
+        two openings."""
+        self._unused = None  # this opening may have said something under it
+        self._keep(replace(self._kept, incarnation=self._number(None, reason), end=0))
+
     def note_cut(self, end: int) -> None:
         """The log is about to be cut at `end`, as it has to be."""
         if end < self._kept.end:

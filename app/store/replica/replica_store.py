@@ -29,6 +29,7 @@ from app.store import paths
 from app.store.config import StoreConfig
 from app.store.formats.files.state_file import StateFileError, decode_meta
 from app.store.fs.files import FileSystem, Lock, read_whole
+from app.store.fs.strays import names_in, queue_directories
 from app.store.lifecycle.checkpoints import Checkpointing, Checkpoints
 from app.store.lifecycle.dispatcher import BlockDispatcher
 from app.store.lifecycle.opening import ShardMeta
@@ -77,6 +78,23 @@ class ReplicaDirectory:
                 if data is not None:
                     return bytes.fromhex(decode_meta(data).store_id)
         return None
+
+    def make_anew(self, reason: str) -> None:
+        """Forget what was made of the log, which stays: the next opening has shown nothing, and has
+        another incarnation. No store is open. Raises `OSError`; may be repeated, also behind a
+        kill."""
+        self.incarnation.renew(reason)
+        files = self.files
+        for path in (paths.CHECKPOINT, paths.CHECKPOINT_COPY):  # first: it says what the rest is
+            if files.exists(path):
+                files.remove(path)
+        files.sync_directory("")
+        queues = [
+            paths.queue_directory(topic, queue_id) for topic, queue_id in queue_directories(files)
+        ]
+        for directory in (*queues, paths.INDEX, paths.TIMER_LOG):
+            for name in names_in(files, directory) or ():
+                files.remove(f"{directory}/{name}")
 
     def release(self) -> None:
         """Let go of the lock; all openings have ended."""
@@ -164,7 +182,7 @@ class ReplicaStore:
             pass
         recovery = self.parts.recovery
         recovery.end = recovery.dispatched_end = self.log.written
-        recovery.store_time_ms = self._store_time_ms
+        recovery.store_time_ms = self.store_time_ms
 
     @property
     def refusal(self) -> str | None:
@@ -193,7 +211,7 @@ class ReplicaStore:
         what it raises with `checkpoints.note`."""
         checkpointing = self.checkpoints.begin(
             min(self._dispatch.end, self.log.flushed),
-            store_time_ms=self._store_time_ms,
+            store_time_ms=self.store_time_ms,
             clean=clean,
         )
         checkpointing.collect()
@@ -223,7 +241,8 @@ class ReplicaStore:
         return count
 
     @property
-    def _store_time_ms(self) -> int:
+    def store_time_ms(self) -> int:
+        """When the newest message was stored that is dispatched; 0: there is none."""
         return max(self.parts.recovery.store_time_ms, self._dispatch.store_time_ms)
 
     def stop(self) -> None:

@@ -34,6 +34,14 @@ class Judge:
         if other != node:
             raise Violation(f"{node} serves in epoch {term.epoch} of {other}")
 
+    def loses(self, end: int) -> int:
+        """An operator gives up all that lies behind `end`; how many blocks."""
+        lost = [start for start in self.confirmed if start >= end]
+        for start in lost:
+            del self.confirmed[start]
+        self.end = min(self.end, end)
+        return len(lost)
+
     def may_lose(self, end: int) -> None:
         """R7: what was not synced and lies behind `end` is told to be lost."""
         for start in sorted(start for start in self.confirmed if start >= end):

@@ -19,6 +19,7 @@ from app.cluster.replication.events import (
     KeepHistory,
     KeepPromise,
     LogEnds,
+    MakeAnew,
     MoveWatermark,
     ReadRow,
     Received,
@@ -32,6 +33,7 @@ from app.cluster.replication.events import (
     SyncLog,
     TakeNoMore,
     Tick,
+    UncleanJudged,
     WriteBlocks,
 )
 from app.cluster.replication.messages import Blocks
@@ -90,6 +92,8 @@ class Node:
         self._knows_of_room: bool | None = None
         self.takes_no_more = False
         self.alarms: set[str] = set()
+        self.judgements: list[UncleanJudged] = []
+        self.made_anew = 0
         self._joined = Joined()
         """As it was heard of at the start."""
 
@@ -140,6 +144,14 @@ class Node:
         self._tick(self.life)
         if self._shard.joins_ms:
             self._later(self._random.randint(0, BEAT_MS), self._beat)
+
+    def _make_anew(self) -> None:
+        """What it has shown is told to be lost; the log stays, to be cut."""
+        self.made_anew += 1
+        self.disk.high_watermark = 0
+        self.disk.incarnation = self._random.getrandbits(40)
+        self.stop()
+        self.start()
 
     def _beat(self) -> None:
         """Another one has joined: begin anew, with it. Of an older copy nothing is taken over."""
@@ -261,9 +273,13 @@ class Node:
                 self.takes_no_more = False
             case TakeNoMore():
                 self.takes_no_more = True
+            case UncleanJudged():
+                self.judgements.append(action)
+            case MakeAnew():
+                self._make_anew()
             case Alarm(code, _):
                 self.alarms.add(code)
-                if code != METADATA_REGRESSED and not shard.database.row.possible_loss:
+                if code != METADATA_REGRESSED:
                     raise Violation(f"{self.name}: {action}")
 
     def _ask(self, change: RowChange | None) -> None:

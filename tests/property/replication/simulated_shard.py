@@ -18,7 +18,7 @@ from app.cluster.replication.events import (
     WriteBlocks,
 )
 from app.cluster.replication.replica_state import METADATA_REGRESSED
-from app.cluster.replication.shard_row import ElectAfterLoss, RowChange, ShardRow
+from app.cluster.replication.shard_row import ElectAfterLoss, ElectUnclean, RowChange, ShardRow
 from app.cluster.replication.terms import Member, Term
 from tests.property.replication.judge import Judge, Violation
 from tests.property.replication.simulated_node import Node
@@ -60,6 +60,8 @@ class SimulatedShard:
         self.sync_ms = 8
         self._history: deque[str] = deque(maxlen=80)
         self._sent = 0
+        self.lost = 0
+        """Confirmed blocks that unclean elections have given up."""
         self.nodes: dict[str, Node] = {}
         for name in "ABCDE"[:replicas]:
             self.nodes[name] = Node(name, self)
@@ -98,7 +100,9 @@ class SimulatedShard:
 
     def _row_changed(self, change: RowChange, before: ShardRow, after: ShardRow) -> None:
         del before, after
-        if isinstance(change, ElectAfterLoss):
+        if isinstance(change, ElectUnclean):
+            self.lost += self.judge.loses(self.nodes[change.candidate.node].disk.written)
+        elif isinstance(change, ElectAfterLoss):
             self.judge.may_lose(self.nodes[change.candidate.node].disk.written)
 
     # --- clients
@@ -284,20 +288,10 @@ class SimulatedShard:
         alarms = {alarm for node in self.nodes.values() for alarm in node.alarms}
         if METADATA_REGRESSED in alarms and not self._serving():
             self.restore_row()
-        self.reset_replicas()
         self.restart_forgotten()
 
     def _serving(self) -> list[Node]:
         return [each for each in self.nodes.values() if each.replica and each.replica.is_serving]
-
-    def reset_replicas(self) -> None:
-        """As an operator does with a replica that has more than its leader after a told loss."""
-        for node in self.nodes.values():
-            if "CUT_BELOW_WATERMARK" in node.alarms:
-                node.alarms.discard("CUT_BELOW_WATERMARK")
-                node.stop()
-                node.disk = SimDisk(self.random.getrandbits(40))
-                node.start()
 
     def restart_forgotten(self) -> None:
         """As an operator does with those of which the database does not know that they joined."""

@@ -17,6 +17,7 @@ from app.cluster.replication.events import (
     RowChanged,
     RowSeen,
     Tick,
+    UncleanJudged,
 )
 from app.cluster.replication.messages import Blocks, Message
 from app.cluster.replication.replica_state import Timing
@@ -196,6 +197,14 @@ class Node(Peers, Database, ReplicaOwner):
     def step_down(self, reason: str) -> LogEnd:
         self.serving = None
         return LogEnd(self.replica_log.written, self.replica_log.flushed)
+
+    @override
+    def unclean_judged(self, judged: UncleanJudged) -> None:
+        raise AssertionError("nobody asks here")
+
+    @override
+    def make_anew(self, reason: str) -> None:
+        raise AssertionError(f"no loss is told here: {reason}")
 
     @override
     def alarm(self, code: str, detail: str) -> None:

@@ -25,6 +25,7 @@ from app.cluster.replication.shard_row import (
     ChangeInSync,
     Elect,
     ElectAfterLoss,
+    ElectUnclean,
     HandOver,
     Renew,
     RowChange,
@@ -47,6 +48,7 @@ GRANT_BYTES: Final = 8
 _KINDS: Final[dict[type[RowChange], Kind]] = {
     Elect: "shard_elected",
     ElectAfterLoss: "shard_elected_after_loss",
+    ElectUnclean: "shard_elected_unclean",
     ChangeInSync: "in_sync_changed",
     HandOver: "shard_handed_over",
     TellRegressed: "metadata_regressed",
@@ -186,7 +188,7 @@ class ShardRows:
 def _event_of(change: RowChange, name: str, after: ShardRow) -> Event:
     node = after.handed_to or ("" if after.leader is None else after.leader.node)
     detail = "in sync: " + ", ".join(member.node for member in sorted(after.in_sync))
-    if isinstance(change, HandOver) and change.by:
+    if isinstance(change, HandOver | ElectUnclean) and change.by:
         detail += f"; asked for by {change.by}"
     return Event(_KINDS[type(change)], name, node, after.term.epoch, detail)
 
@@ -207,6 +209,7 @@ def row_of(found: Row[Any]) -> ShardRow:
         target_replicas=found.target_replicas,
         possible_loss=found.possible_loss,
         is_regressed=found.is_regressed,
+        loss_epoch=found.loss_epoch,
     )
 
 
@@ -227,6 +230,7 @@ def columns_of(row: ShardRow) -> dict[str, object]:
         "target_replicas": row.target_replicas,
         "possible_loss": row.possible_loss,
         "is_regressed": row.is_regressed,
+        "loss_epoch": row.loss_epoch,
     }
 
 

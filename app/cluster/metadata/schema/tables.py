@@ -324,6 +324,7 @@ shards = Table(
             ("settled_version", "0"),
             ("min_in_sync", "1"),
             ("target_replicas", "1"),
+            ("loss_epoch", "0"),
         )
     ),
     *(

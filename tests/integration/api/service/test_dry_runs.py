@@ -134,7 +134,7 @@ ON_A_CLOSED_NODE: list[tuple[str, str, str, object]] = [
 ]
 
 
-OF_SEVERAL_REPLICAS = {"hand_over_shard"}
+OF_SEVERAL_REPLICAS = {"elect_replica", "hand_over_shard"}
 """Tried in `tests/integration/cluster/replicas`, since a lone node has nobody to hand over to."""
 
 
@@ -426,6 +426,7 @@ REFUSED: list[tuple[str, str, str, object]] = [
     ("seal_producer", "POST", "/v1/producers:seal", {"prefix": "", "epoch": -1}),
     ("delete_producer", "DELETE", "/v1/producers/nobody", None),
     ("hand_over_shard", "POST", "/v1/shards/nowhere/hand-over", None),
+    ("elect_replica", "POST", "/v1/shards/nowhere/elect", {"replica": "x", "unclean": True}),
     (
         "receive_transactions",
         "POST",

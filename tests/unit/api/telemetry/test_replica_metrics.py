@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from app.api.ports import Follower, OwnReplica, Replicas
+from app.api.ports import Follower, Loss, OwnReplica, Replicas
 from app.api.telemetry.replica_metrics import replica_families
 
 
@@ -43,6 +43,10 @@ class Told(Replicas):
 
     @override
     def hand_over_to(self, node: str, by: str) -> None:
+        raise NotImplementedError
+
+    @override
+    async def elect_unclean(self, by: str, *, is_dry_run: bool) -> Loss:
         raise NotImplementedError
 
 

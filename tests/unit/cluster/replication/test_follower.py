@@ -1,10 +1,19 @@
 """A follower alone: what it has the log do, connection by connection."""
 
 from app.cluster.replication.confirmation import LogEnd
-from app.cluster.replication.events import Action, Alarm, CutLog, DeleteBelow, Send, WriteBlocks
+from app.cluster.replication.events import (
+    Action,
+    Alarm,
+    CutLog,
+    DeleteBelow,
+    MakeAnew,
+    Send,
+    WriteBlocks,
+)
 from app.cluster.replication.follower import Follower
 from app.cluster.replication.messages import Blocks, Ends, Watermark, Welcome
 from app.cluster.replication.replica_state import ReplicaState, Timing
+from app.cluster.replication.shard_row import ShardRow
 from app.cluster.replication.terms import Member, Promise, Term, TermStart
 
 TERM = Term(1, 7)
@@ -88,6 +97,9 @@ def test_nothing_of_a_former_term_is_taken_after_a_newer_promise() -> None:
 def test_a_replica_that_would_lose_what_was_confirmed_says_so_as_long_as_it_stands() -> None:
     state, follower = following(written=100)
     state.high_watermark = 100
+    assert not welcomed(state, follower, 50), "the row is not seen yet: it may tell of a loss"
+    state.row = ShardRow(TERM, Member("A", 1), IN_SYNC, 1, 1, loss_epoch=TERM.epoch)
+    follower.disconnected("A")
     assert [type(action) for action in welcomed(state, follower, 50)] == [Alarm]
     for _ in range(3):
         state.actions.clear()
@@ -95,6 +107,17 @@ def test_a_replica_that_would_lose_what_was_confirmed_says_so_as_long_as_it_stan
         (alarm,) = state.actions
         assert isinstance(alarm, Alarm)
         assert alarm.code == "CUT_BELOW_WATERMARK"
+
+
+def test_a_replica_whose_log_was_given_up_is_made_anew() -> None:
+    state, follower = following(written=100)
+    state.high_watermark, state.leader_heard = 100, None
+    lost = Term(2, 8)
+    state.row = ShardRow(lost, Member("A", 1), frozenset({Member("A", 1)}), 2, 2, loss_epoch=2)
+    follower.tick()
+    state.actions.clear()
+    follower.welcome("A", Welcome(follower.session, lost, 2, state.row.in_sync, 50, 0))
+    assert [type(action) for action in state.actions] == [MakeAnew]
 
 
 def test_who_would_rest_if_it_were_named_says_so_until_it_would_not() -> None:

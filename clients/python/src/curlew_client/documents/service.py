@@ -191,6 +191,19 @@ class HandOver(TypedDict):
     dry_run: bool
 
 
+class UncleanElection(TypedDict):
+    """An unclean election that has begun, or what it would give up."""
+
+    shard: str
+    replica: str
+    lost_from: int
+    known_end: int | None
+    newest_ms: int
+    in_sync: list[str]
+    answered: list[str]
+    dry_run: bool
+
+
 class ClusterEvent(TypedDict):
     """What happened to a node or a shard."""
 

@@ -16,6 +16,7 @@ from curlew_client.documents.service import (
     Operation,
     OperationList,
     Readiness,
+    UncleanElection,
 )
 from curlew_client.documents.stats import NodeStatistics
 from curlew_client.wire.http1 import path_part as part
@@ -62,6 +63,20 @@ class Service(Asking):
             "POST",
             f"/v1/shards/{part(shard)}/hand-over",
             json={} if node is None else {"node": node},
+            params={"dry_run": dry_run},
+        )
+
+    def elect_replica(
+        self, shard: str, *, replica: str, unclean: bool, dry_run: bool = False
+    ) -> UncleanElection:
+        """Have a replica lead that is not in sync, where all that are have been lost for good:
+        what they alone had confirmed is given up, which `unclean=True` says. With `dry_run` only
+        what would be lost is told. It has begun when this returns."""
+        return self._ask(
+            UncleanElection,
+            "POST",
+            f"/v1/shards/{part(shard)}/elect",
+            json={"replica": replica, "unclean": unclean},
             params={"dry_run": dry_run},
         )
 

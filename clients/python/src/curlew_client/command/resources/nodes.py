@@ -158,6 +158,70 @@ def hand_over_(
     return Exit.DONE if leads else Exit.REFUSED
 
 
+@cluster.command
+def elect(
+    shard: str,
+    /,
+    *,
+    replica: Annotated[str, Parameter(help="The id of its node.")],
+    unclean: Annotated[
+        bool, Parameter(negative=(), help="That what others have confirmed may be lost.")
+    ] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    where: Where = Where(),
+) -> int:
+    """Have a replica lead that is not in sync, where all that are have been lost for good.
+
+    What may be lost is said first. Exit status 1 when it does not lead in `--timeout`.
+    """
+    if not unclean:
+        raise NotSo("say --unclean: what the replicas in sync alone have is given up")
+    service = Service(where)
+    path, body = f"/v1/shards/{part(shard)}/elect", {"replica": replica, "unclean": True}
+    loss = service.request("POST", path, json=body, params={"dry_run": True})
+    for line in _lines_of(loss):
+        say(line)
+    if dry_run:
+        print_json(loss) if where.json else None
+        return Exit.DONE
+    if not confirm(f"Have {replica} lead the shard {shard}, and give that up?", yes=yes):
+        return Exit.REFUSED
+    asked = service.request("POST", path, json=body)
+    end_s = monotonic() + service.timeout_s
+    leads = False
+    while not leads and monotonic() < end_s:
+        leads = _is_led_by(service, shard, replica)
+        if not leads:
+            sleep(LOOK_S)
+    if where.json:
+        print_json(asked)
+    say(
+        f"{replica} leads the shard {shard}"
+        if leads
+        else f"{replica} does not lead the shard {shard} yet: look at `curlew cluster events`"
+    )
+    return Exit.DONE if leads else Exit.REFUSED
+
+
+def _lines_of(loss: Document) -> list[str]:
+    """What an unclean election gives up, for people."""
+    known = loss["known_end"]
+    upto = "nobody who answers knows how far" if known is None else f"at least up to {known}"
+    return [
+        f"lost: what was confirmed in the log behind {loss['lost_from']}, {upto}",
+        "newest message that stays: " + (time_text(loss["newest_ms"] or None) or "none"),
+        "replicas that have what is lost: " + (", ".join(loss["in_sync"]) or "none"),
+    ]
+
+
+def _is_led_by(service: Service, shard: str, node: str) -> bool:
+    found = next(
+        (each for each in service.get("/v1/cluster")["shards"] if each["name"] == shard), None
+    )
+    return found is not None and found["leader"] == node
+
+
 def _leads(service: Service, asked: Document) -> bool:
     """Whether the node that is to lead a shard does, as the node that answers knows it."""
     shards = service.get("/v1/cluster")["shards"]

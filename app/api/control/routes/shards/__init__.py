@@ -1,0 +1,1 @@
+"""Routes of shards: what an operator does with their replicas."""

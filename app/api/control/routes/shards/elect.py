@@ -1,0 +1,160 @@
+"""An election that an operator asks for, of a replica that is not in sync."""
+
+from http import HTTPStatus
+from typing import Annotated, Final
+
+from fastapi import Depends, Request, Response
+from pydantic import Field
+
+from app.api.control.dependencies import Services, WithAccess, WithServices, json_body
+from app.api.control.operation_router import OperationRouter
+from app.api.control.schemas.schemas import AnswerModel, DryRunBody
+from app.api.http.conditions import WithDryRun, is_dry_run
+from app.api.http.request_context import CONTEXT_KEY
+from app.api.operations.operation import Action, Answer, Body
+from app.api.ports import Member
+from app.api.ports import Shard as ShardView
+from app.api.relay.calls import part_of, query_of
+from app.domain.errors import (
+    InvalidRequest,
+    ShardNotFound,
+    ShardUnavailable,
+    UncleanElectionRefused,
+)
+
+router = OperationRouter("cluster")
+
+NODE_CHARS_MAX: Final = 64
+"""Of the id of a node that a request names."""
+ANSWER_SECONDS: Final = 12.0
+"""How long the node of the replica is waited for, which asks the others and the database."""
+
+
+class ElectBody(DryRunBody):
+    """Which replica is to lead, and that something may be lost."""
+
+    replica: str = Field(
+        max_length=NODE_CHARS_MAX,
+        description="The id of its node",
+        examples=["4f1d0a2b"],
+    )
+    unclean: bool = Field(
+        default=False,
+        description="Has to be true: what replicas in sync have, and this one has not, is given up",
+    )
+
+
+class ElectDocument(AnswerModel):
+    """An unclean election that has begun, or what it would give up."""
+
+    shard: str
+    replica: str = Field(description="The id of the node that is to lead")
+    lost_from: int = Field(
+        description="Where its log ends, a physical offset: what was confirmed behind it is lost"
+    )
+    known_end: int | None = Field(
+        description="How far the log went, as far as anybody who answers has heard; null: nobody"
+        " has heard of more. Those in sync may have more all the same"
+    )
+    newest_ms: int = Field(
+        description="When the newest message was stored that this replica has made readable, in"
+        " epoch milliseconds; 0: none. What was stored later may be lost"
+    )
+    in_sync: list[str] = Field(description="Ids of the nodes that may have what would be lost")
+    answered: list[str] = Field(description="Ids of the other nodes that answer")
+    dry_run: bool = Field(description="Whether nothing was done")
+
+
+@router.serve(
+    "POST /v1/shards/{shard}/elect",
+    "Have a replica lead that is not in sync",
+    needs={"cluster": Action.ADMIN},
+    body=Body(
+        ElectBody,
+        examples={
+            "what it would lose": {"replica": "4f1d0a2b", "unclean": True, "dry_run": True},
+            "elect it": {"replica": "4f1d0a2b", "unclean": True},
+        },
+    ),
+    answers={
+        200: Answer("With dry_run: what would be lost", ElectDocument),
+        202: Answer("The election has begun: `GET /v1/cluster` says who leads", ElectDocument),
+    },
+    problems=(400, 404, 409, 503),
+    by_each_node=True,
+)
+async def elect_replica(
+    shard: str,
+    services: WithServices,
+    access: WithAccess,
+    body: Annotated[ElectBody, Depends(json_body(ElectBody))],
+    request: Request,
+    response: Response,
+    dry_run: WithDryRun = None,
+) -> ElectDocument | Response:
+    """For a shard whose replicas in sync are all lost for good. What they had confirmed, and this
+    one has not, is given up; where one of them returns, it cuts what is too much, keeps it in
+    `store/lost+found/` of its data directory, and follows. Refused with 409
+    `UNCLEAN_ELECTION_REFUSED` and a `reason` while a replica in sync answers, a lease holds, or
+    another one has more. Any node may be asked; the one that has the replica asks the others."""
+    known = services.metadata.snapshot.shards.get(shard)
+    if known is None:
+        names = ", ".join(sorted(services.metadata.snapshot.shards)) or "none"
+        raise ShardNotFound(f"there is no shard {shard!r}", hint=f"there are: {names}")
+    if not body.unclean:
+        raise InvalidRequest(
+            "an election by command may lose messages, and the request does not say that it may",
+            hint='say "unclean": true; with "dry_run": true it tells what may be lost',
+            fields={"parameter": "unclean"},
+        )
+    member = next((each for each in known.members if each.node_id == body.replica), None)
+    if member is None:
+        raise _not_a_member(known, body.replica)
+    is_dry = is_dry_run(dry_run, body.asks_for_dry_run)
+    replicas = services.replicas
+    if replicas is None or replicas.own().node != member.node_id:
+        return await _asked_there(services, request, member, body, is_dry=is_dry)
+    by = access.caller.name or "somebody without a key"
+    loss = await replicas.elect_unclean(by, is_dry_run=is_dry)
+    if not is_dry:
+        response.status_code = HTTPStatus.ACCEPTED
+    return ElectDocument(
+        shard=shard,
+        replica=member.node_id,
+        lost_from=loss.lost_from,
+        known_end=loss.known_end,
+        newest_ms=loss.newest_ms,
+        in_sync=list(loss.in_sync),
+        answered=list(loss.answered),
+        dry_run=is_dry,
+    )
+
+
+def _not_a_member(known: ShardView, replica: str) -> UncleanElectionRefused:
+    names = ", ".join(each.node_id for each in known.members)
+    return UncleanElectionRefused(
+        f"the node {replica!r} has no replica of the shard {known.name!r}",
+        hint=f"those who have: {names}" if names else "it is a lone node's: start that node",
+        fields={"shard": known.name, "replica": replica, "reason": "not_a_member"},
+    )
+
+
+async def _asked_there(
+    services: Services, request: Request, member: Member, body: ElectBody, *, is_dry: bool
+) -> Response:
+    """The answer of the node that has the replica."""
+    if services.relay is None:
+        raise ShardUnavailable(
+            f"the replica is at the node {member.node_id}, which this one cannot reach",
+            hint=f"ask {member.advertise_url or member.cluster_url}",
+        )
+    exchange = request.scope[CONTEXT_KEY]
+    sent = body.model_copy(update={"dry_run": is_dry}).model_dump_json().encode()
+    part = part_of(exchange, query_of(exchange), sent)
+    answer = await services.relay.call_node(
+        exchange, member.node_id, member.cluster_url, part, seconds=ANSWER_SECONDS
+    )
+    headers = {
+        name.decode("latin-1"): value.decode("latin-1") for name, value in answer.own_headers
+    }
+    return Response(answer.body, answer.status, headers)

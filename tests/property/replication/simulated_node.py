@@ -74,6 +74,8 @@ class Node:
         self._shard = shard
         self._random = shard.random
         self.disk = SimDisk(self._random.getrandbits(40))
+        self.clock_ahead_ms = (shard.seed + ord(name)) % 3 * 10_000
+        """Of this node's clock: only the database's is common to all."""
         self.replica: Replica | None = None
         self.life = 0
         """Rises with each start and end: what was asked for in another life does not happen."""
@@ -106,6 +108,11 @@ class Node:
         return self._shard.schedule.now_ms >= self.full_until_ms
 
     @property
+    def clock_ms(self) -> int:
+        """As the machine of this node is told."""
+        return self._shard.schedule.now_ms + self.clock_ahead_ms
+
+    @property
     def assigned(self) -> int:
         return self._writes[-1].end if self._writes else self.disk.written
 
@@ -118,7 +125,7 @@ class Node:
             self._shard.schedule.after(300, lambda: self._shard.start(self))
             return
         self._joined = joined
-        disk, schedule = self.disk, self._shard.schedule
+        disk = self.disk
         self._knows_of_room = None
         self.life += 1
         disk.history = cut_history(disk.history, disk.written)
@@ -133,7 +140,7 @@ class Node:
             history=disk.history,
             end=LogEnd(disk.written, disk.flushed),
             high_watermark=disk.high_watermark,
-            now_ms=schedule.now_ms,
+            now_ms=self.clock_ms,
             could_not_lead_ms=self._could_not_lead_ms,
         )
         self.replica = Replica(state)
@@ -216,7 +223,7 @@ class Node:
             return
         life = self.life
         self._shard.note(self.name, event)
-        for action in self.replica.handle(event, self._shard.schedule.now_ms):
+        for action in self.replica.handle(event, self.clock_ms):
             if self.life != life:
                 return  # it was killed between two actions
             if self._lacks(action):
@@ -233,7 +240,7 @@ class Node:
             return False
         assert replica is not None
         if replica.leader is not None:
-            for action in replica.handle(CannotLead("no room"), shard.schedule.now_ms):
+            for action in replica.handle(CannotLead("no room"), self.clock_ms):
                 if isinstance(action, ChangeRow):
                     self._ask(action.change)
         self._could_not_lead_ms = replica.state.could_not_lead_ms
@@ -283,7 +290,7 @@ class Node:
                     raise Violation(f"{self.name}: {action}")
 
     def _ask(self, change: RowChange | None) -> None:
-        asked_ms = self._shard.schedule.now_ms
+        asked_ms = self.clock_ms
 
         def answer(row: ShardRow | None, is_done: bool, left_ms: int) -> None:
             event: Event
@@ -303,8 +310,12 @@ class Node:
     # --- the log
 
     def send_value(self, value: str, *, wants_sync: bool) -> bool:
-        """As a client: whether this node takes it."""
+        """As a client: whether this node takes it. One that is frozen may, when it wakes."""
         replica = self.replica
+        is_frozen = self._shard.schedule.now_ms < self.paused_until_ms
+        if is_frozen and self._shard.holds_requests and replica is not None:
+            self._later(0, lambda: self.send_value(value, wants_sync=wants_sync))
+            return True
         if replica is None or not replica.is_serving or self.takes_no_more or not self.has_room:
             return False
         leader = replica.leader

@@ -106,7 +106,13 @@ class SimDatabase:
         self.is_away = False
         self.lost_answers = 0.0
         """The share of changes whose answer is lost."""
+        self.clock_ahead_ms = 0
         self.on_change: Callable[[RowChange, ShardRow, ShardRow], object] = lambda *_: None
+
+    @property
+    def clock_ms(self) -> int:
+        """By which leases are judged; it may be set."""
+        return self._schedule.now_ms + self.clock_ahead_ms
 
     def ask(self, change: RowChange | None, answer: Answer) -> None:
         delay = self._random.randint(1, 15)
@@ -124,13 +130,13 @@ class SimDatabase:
             self._schedule.after(20, lambda: answer(None, False, 0))
             return
         is_done = change is not None and self._apply(change)
-        row, left = self.row, self.row.lease_until_ms - self._schedule.now_ms
+        row, left = self.row, self.row.lease_until_ms - self.clock_ms
         self._schedule.after(self._random.randint(1, 15), lambda: answer(row, is_done, left))
 
     def _apply(self, change: RowChange) -> bool:
         if self.is_away:
             return False
-        after = change.apply(self.row, self._schedule.now_ms)
+        after = change.apply(self.row, self.clock_ms)
         if after is None:
             return False
         self.former.append((self.row, self.joined))

@@ -43,10 +43,12 @@ class SimulatedShard:
         forgets: bool = False,
         days: "tuple[Day, ...]" = (),
         joins_ms: int = 0,
+        holds_requests: bool = False,
     ) -> None:
         """`forgets`: the database forgets what it has confirmed, where else disks lose something.
         The two together are more than is promised. `days`: the faults, other than the usual.
-        `joins_ms`: the replicas join one by one, within that time; 0: at once, and before."""
+        `joins_ms`: the replicas join one by one, within that time; 0: at once, and before.
+        `holds_requests`: those that come to a frozen node wait there until it wakes."""
         self.seed = seed
         self.forgets = forgets
         self.days = days or (FORGETFUL_DAYS if forgets else DAYS)
@@ -65,7 +67,7 @@ class SimulatedShard:
         self.nodes: dict[str, Node] = {}
         for name in "ABCDE"[:replicas]:
             self.nodes[name] = Node(name, self)
-        self.joins_ms = joins_ms
+        self.joins_ms, self.holds_requests = joins_ms, holds_requests
         self.never_leads: set[str] = set()
         """Nodes whose lack does not end."""
         self.stays_full: set[str] = set()
@@ -235,6 +237,11 @@ class SimulatedShard:
         if self.random.random() < 0.5:
             node.lacks_until_ms, node.lacking = node.full_until_ms, WriteBlocks
 
+    def set_database_clock(self, node: Node, other: str) -> None:
+        """Ten seconds on or back, as behind a fail-over to a machine whose clock is off."""
+        del node, other
+        self.database.clock_ahead_ms = self.random.choice([0, 10_000])
+
     def restore_database(self, node: Node, other: str) -> None:
         """As an operator does, from a copy of any earlier day."""
         del node, other
@@ -349,3 +356,4 @@ _ALWAYS: tuple[Day, ...] = (
 DAYS: tuple[Day, ...] = (*_ALWAYS, SimulatedShard.cut_power, SimulatedShard.empty_disk)
 FORGETFUL_DAYS: tuple[Day, ...] = (*_ALWAYS, SimulatedShard.fail_database_over)
 DAYS_WITH_BACKUPS: tuple[Day, ...] = (*FORGETFUL_DAYS, SimulatedShard.restore_database)
+DAYS_WITH_CLOCKS: tuple[Day, ...] = (*DAYS, SimulatedShard.set_database_clock)

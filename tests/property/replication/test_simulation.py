@@ -7,7 +7,11 @@ from typing import Final
 
 import pytest
 
-from tests.property.replication.simulated_shard import DAYS_WITH_BACKUPS, SimulatedShard
+from tests.property.replication.simulated_shard import (
+    DAYS_WITH_BACKUPS,
+    DAYS_WITH_CLOCKS,
+    SimulatedShard,
+)
 from tests.support import length
 
 SEEDS: Final = length.count(40, 4_500)
@@ -20,6 +24,12 @@ WORLDS: Final = {
     "two replicas": {"replicas": 2},
     "a database that forgets": {"replicas": 3, "min_in_sync": 2, "forgets": True},
     "replicas that join": {"replicas": 3, "min_in_sync": 2, "joins_ms": JOINS_MS},
+    "clocks that are set, and requests that wait at frozen nodes": {
+        "replicas": 3,
+        "min_in_sync": 2,
+        "days": DAYS_WITH_CLOCKS,
+        "holds_requests": True,
+    },
     "a database from a backup": {
         "replicas": 3,
         "min_in_sync": 2,

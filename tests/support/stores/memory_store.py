@@ -5,8 +5,10 @@ or when the test says so (`held`); reads are cold where the test says so (`cold`
 """
 
 import asyncio
+import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from app.domain.clock import Clock
@@ -91,6 +93,8 @@ class MemoryStore:
         """Appends are accepted and then fail with this."""
         self.cold: set[tuple[str, int]] = set()
         self.disk_reads = 0
+        self._disk_answers = threading.Event()
+        self._disk_answers.set()
         self.reads = 0
         self.flushes: list[FlushMode] = []
         self.scan_max = 50_000
@@ -249,7 +253,8 @@ class MemoryStore:
         if (topic, queue_id) in self.cold and not wait_for_disk:
             raise ColdRead
         self.reads += 1
-        self.disk_reads += wait_for_disk
+        if wait_for_disk:
+            self._wait_for_disk()
         queue = self.queues.get((topic, queue_id), MemoryQueue())
         assert offset <= max(queue.confirmed, queue.min_offset)
         end = min(queue.confirmed, offset + self.scan_max)
@@ -323,9 +328,23 @@ class MemoryStore:
         topic, queue_id, offset = place
         if (topic, queue_id) in self.cold and not wait_for_disk:
             raise ColdRead
-        self.disk_reads += wait_for_disk
+        if wait_for_disk:
+            self._wait_for_disk()
         record = self.queues[(topic, queue_id)].records[offset]
         return None if record is None else self.decode(memoryview(record))
+
+    @contextmanager
+    def slow_disk(self) -> Iterator[None]:
+        """Cold reads that begin in the block end behind it."""
+        self._disk_answers.clear()
+        try:
+            yield
+        finally:
+            self._disk_answers.set()
+
+    def _wait_for_disk(self) -> None:
+        self.disk_reads += 1
+        assert self._disk_answers.wait(60)
 
     def find_by_key_before(
         self,

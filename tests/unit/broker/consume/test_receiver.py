@@ -545,13 +545,15 @@ async def test_nothing_is_leased_after_a_cold_read_during_which_a_commit_took_ov
         world.store.fill(TOPIC, 0, numbered(6))
         await world.receive(2, gone=lambda: True)
         world.store.cold.add((TOPIC, 0))
-        returned = asyncio.ensure_future(world.receive(2))
-        await until(lambda: world.store.disk_reads == 1)
-        await world.commit(1, take_over=True)
+        with world.store.slow_disk():
+            returned = asyncio.ensure_future(world.receive(2))
+            await until(lambda: world.store.disk_reads == 1)
+            await world.commit(1, take_over=True)
         assert await returned == []
-        new = asyncio.ensure_future(world.receive(4, force=True))
-        await until(lambda: world.store.disk_reads == 2)
-        await world.commit(4, take_over=True)
+        with world.store.slow_disk():
+            new = asyncio.ensure_future(world.receive(4, force=True))
+            await until(lambda: world.store.disk_reads == 2)
+            await world.commit(4, take_over=True)
         assert await new == []
         assert world.committed() == {0: 4}
 
@@ -560,13 +562,15 @@ async def test_a_reset_or_delete_during_a_cold_read_gives_nothing() -> None:
     async with running() as world:
         world.store.fill(TOPIC, 0, numbered(6))
         world.store.cold.add((TOPIC, 0))
-        receive = asyncio.ensure_future(world.receive(2))
-        await until(lambda: world.store.disk_reads == 1)
-        await world.commit(3, force=True)
+        with world.store.slow_disk():
+            receive = asyncio.ensure_future(world.receive(2))
+            await until(lambda: world.store.disk_reads == 1)
+            await world.commit(3, force=True)
         assert await receive == []
-        receive = asyncio.ensure_future(world.receive(2))
-        await until(lambda: world.store.disk_reads == 2)
-        await world.broker.settings_changes.delete_topic(TOPIC)
+        with world.store.slow_disk():
+            receive = asyncio.ensure_future(world.receive(2))
+            await until(lambda: world.store.disk_reads == 2)
+            await world.broker.settings_changes.delete_topic(TOPIC)
         assert await receive == []
 
 

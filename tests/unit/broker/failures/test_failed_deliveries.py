@@ -290,9 +290,10 @@ async def test_a_take_over_or_reset_during_the_move_wins() -> None:
         world.store.fill(TOPIC, 0, numbered(3))
         received = await world.receive()
         world.store.cold.add((TOPIC, 0))
-        nack = asyncio.ensure_future(world.nack(*received, delay_ms=0))
-        await until(lambda: world.store.disk_reads == 1)
-        await world.commit(2, take_over=True)
+        with world.store.slow_disk():
+            nack = asyncio.ensure_future(world.nack(*received, delay_ms=0))
+            await until(lambda: world.store.disk_reads == 1)
+            await world.commit(2, take_over=True)
         await nack
         assert world.store.bounds(RETRY, 0).max_offset == 0
         again = await world.receive(force=True)

@@ -337,9 +337,10 @@ async def test_a_receive_at_the_disk_takes_nothing_with_a_filter_that_was_replac
 ) -> None:
     world.store.cold.add((TOPIC, 0))
     async with asyncio.TaskGroup() as tasks:
-        reading = tasks.create_task(world.receive(filter="green"))
-        await until(lambda: world.store.disk_reads == 1)
-        await put(world, "red")
+        with world.store.slow_disk():
+            reading = tasks.create_task(world.receive(filter="green"))
+            await until(lambda: world.store.disk_reads == 1)
+            await put(world, "red")
         assert await reading == []
     world.store.cold.clear()
     assert bodies(await world.receive()) == [b"red"]
@@ -351,9 +352,11 @@ async def test_a_poll_at_the_disk_passes_nothing_with_a_filter_that_was_replaced
     world.store.cold.add((TOPIC, 0))
     request = PollRequest(Profile((TopicSubscription(TOPIC, "green"),)))
     async with asyncio.TaskGroup() as tasks:
-        reading = tasks.create_task(world.broker.poller.poll(GROUP, "w1", request, gone=never_gone))
-        await until(lambda: world.store.disk_reads == 1)
-        await put(world, "red")
+        poll = world.broker.poller.poll(GROUP, "w1", request, gone=never_gone)
+        with world.store.slow_disk():
+            reading = tasks.create_task(poll)
+            await until(lambda: world.store.disk_reads == 1)
+            await put(world, "red")
         [part] = (await reading).parts
     assert (part.offset, part.status) == (0, "NOT_READ")
 

@@ -10,9 +10,21 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final, Literal, cast
 
-from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Locator,
+    Page,
+    Request,
+    expect,
+    sync_playwright,
+)
 
 Theme = Literal["light", "dark"]
+
+EXPECTED_WITHIN_MS: Final = 30_000
+"""Playwright waits 5 s for what is expected: too few for an election on a busy machine."""
+expect.set_options(timeout=EXPECTED_WITHIN_MS)
 
 CHROMIUM: Final = "/usr/bin/chromium"
 FLAGS: Final = (

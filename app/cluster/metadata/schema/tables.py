@@ -324,7 +324,6 @@ shards = Table(
             ("settled_version", "0"),
             ("min_in_sync", "1"),
             ("target_replicas", "1"),
-            ("loss_epoch", "0"),
         )
     ),
     *(
@@ -345,6 +344,7 @@ shards = Table(
         nullable=True,
         comment="of each replica's log; null: a lone node's shard",
     ),
+    Column("loss_epoch", BigInteger, nullable=False, server_default=text("0")),
     comment="each is one log; who leads it takes what is for its queues",
 )
 

@@ -64,8 +64,8 @@ class Connections(Peers, Protocol):
         """Make connections, and take those that others make. Event loop."""
         ...
 
-    async def stop(self) -> None:
-        """End all connections."""
+    async def stop(self, *, is_told: bool = True) -> None:
+        """End all connections; `is_told`: the others hear that this replica stops."""
         ...
 
 

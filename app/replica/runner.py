@@ -134,7 +134,7 @@ class ReplicaRunner(Replicating):
                 await asyncio.sleep(0.005)  # the thread may wait for the loop
             except asyncio.CancelledError as error:
                 cut_off = error
-        await self._parts.connections.stop()
+        await self._parts.connections.stop(is_told=not self._is_killed)
         if cut_off is not None:
             raise cut_off
 

@@ -97,15 +97,16 @@ class PeerLinks(Connections):
         self._tasks.append(asyncio.ensure_future(self._give_signs()))
 
     @override
-    async def stop(self) -> None:
+    async def stop(self, *, is_told: bool = True) -> None:
         self._replica = None
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.table.close(STOPS)
+        reason = STOPS if is_told else "the replica was killed"
+        self.table.close(reason)
         for peer in self._peers.values():
             if peer.link is not None:
-                peer.link.close(STOPS)
+                peer.link.close(reason)
 
     # --- for the replica's thread
 

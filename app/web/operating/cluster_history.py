@@ -16,7 +16,9 @@ _STARTED: Final = re.compile(r"(.+), version (\S+)")
 _MADE: Final = re.compile(r"for (\d+) replicas")
 NOBODY: Final = "somebody without a key"
 """Who has asked, where no name was asked for."""
-_ALARMING: Final = frozenset({"node_fenced", "shard_elected_after_loss", "metadata_regressed"})
+_ALARMING: Final = frozenset(
+    {"node_fenced", "shard_elected_after_loss", "shard_elected_unclean", "metadata_regressed"}
+)
 
 Gettext = Callable[[str], str]
 """`Page.gettext`."""
@@ -103,6 +105,10 @@ def _texts(gettext: Gettext) -> Mapping[str, str]:
         "shard_elected_after_loss": gettext(
             "The node %(node)s leads the shard after all replicas had lost what proves that they"
             " are whole: messages may be missing."
+        ),
+        "shard_elected_unclean": gettext(
+            "The node %(node)s leads the shard, as an operator has decided, without those that were"
+            " in sync: messages may be missing."
         ),
         "in_sync_changed": gettext("Sends wait for: %(names)s."),
         "shard_handed_over": gettext("The shard is handed over to %(node)s."),

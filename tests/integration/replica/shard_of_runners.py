@@ -38,9 +38,16 @@ from tests.support.stores.stores import SMALL
 NAMES = ("a", "b", "c")
 SHARD = ShardMeta("00c0ffee", SMALL.segment_bytes)
 TIMING = Timing(
-    lease_ms=120_000, replica_timeout_ms=60_000, ask_ms=100, row_ms=100, sign_ms=60, tick_ms=15
+    lease_ms=120_000,
+    replica_timeout_ms=60_000,
+    ask_ms=100,
+    row_ms=100,
+    sign_ms=60,
+    tick_ms=15,
+    pause_ms=240_000,
 )
-"""A machine under load makes no leader step down; `Shard.let_a_lease_pass` does."""
+"""A machine under load makes no leader step down; `Shard.let_a_lease_pass` does, which is no pause
+of a node."""
 SECRET = ClusterSecret(b"a" * 32)
 
 

@@ -153,7 +153,7 @@ class ClusterEventDocument(AnswerModel):
         " (and leads it in this epoch), `shard_left` (that start ended in order), `shard_released`;"
         " `node_fenced` (it heard that another leads its shard, and takes no writes). Of replicas:"
         " `replica_joined`, `replica_moved`, `replica_removed`, `shard_elected`,"
-        " `shard_elected_after_loss`, `shard_elected_unclean`, `replica_made_anew`,"
+        " `shard_elected_after_loss`, `shard_elected_unclean`,"
         " `in_sync_changed`, `shard_handed_over` (to this node),"
         " `metadata_regressed`, `shard_written_back`"
     )

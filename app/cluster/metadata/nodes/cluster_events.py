@@ -27,7 +27,6 @@ Kind = Literal[
     "shard_elected",
     "shard_elected_after_loss",
     "shard_elected_unclean",
-    "replica_made_anew",
     "in_sync_changed",
     "shard_handed_over",
     "metadata_regressed",

@@ -26,12 +26,7 @@ def history(root: Path, rounds: Sequence[Sequence[str]], replication: str = "syn
 def test_a_cluster_under_faults_breaks_no_promise(tmp_path: Path) -> None:
     report = history(
         tmp_path,
-        [
-            ["leader cut off"],
-            ["follower frozen", "leader killed"],
-            ["leader hears nobody (one way)"],
-            ["all killed"],
-        ],
+        [["leader cut off"], ["follower frozen", "leader killed"]],
     )
     assert report.violations == {}
     assert sum(each.outcome == "ok" for each in report.sent) > 100

@@ -44,7 +44,7 @@ class ElectBody(DryRunBody):
     )
 
 
-class ElectDocument(AnswerModel):
+class UncleanElectionDocument(AnswerModel):
     """An unclean election that has begun, or what it would give up."""
 
     shard: str
@@ -77,8 +77,10 @@ class ElectDocument(AnswerModel):
         },
     ),
     answers={
-        200: Answer("With dry_run: what would be lost", ElectDocument),
-        202: Answer("The election has begun: `GET /v1/cluster` says who leads", ElectDocument),
+        200: Answer("With dry_run: what would be lost", UncleanElectionDocument),
+        202: Answer(
+            "The election has begun: `GET /v1/cluster` says who leads", UncleanElectionDocument
+        ),
     },
     problems=(400, 404, 409, 503),
     by_each_node=True,
@@ -91,7 +93,7 @@ async def elect_replica(
     request: Request,
     response: Response,
     dry_run: WithDryRun = None,
-) -> ElectDocument | Response:
+) -> UncleanElectionDocument | Response:
     """For a shard whose replicas in sync are all lost for good. What they had confirmed, and this
     one has not, is given up; where one of them returns, it cuts what is too much, keeps it in
     `store/lost+found/` of its data directory, and follows. Refused with 409
@@ -118,7 +120,7 @@ async def elect_replica(
     loss = await replicas.elect_unclean(by, is_dry_run=is_dry)
     if not is_dry:
         response.status_code = HTTPStatus.ACCEPTED
-    return ElectDocument(
+    return UncleanElectionDocument(
         shard=shard,
         replica=member.node_id,
         lost_from=loss.lost_from,

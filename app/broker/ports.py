@@ -572,8 +572,8 @@ class Metadata(Protocol):
 
     async def load_offsets(self, group: str | None = None) -> list[CommittedOffset]: ...
 
-    async def delete_offsets(self, group: str, topic: str) -> None:
-        """Forget the group's offsets in the topic."""
+    async def delete_offsets(self, group: str, topic: str, first_use_ms: int | None = None) -> None:
+        """Forget the group's offsets in the topic, and its first use where that was then."""
         ...
 
     async def commit_offsets(

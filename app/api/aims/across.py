@@ -71,6 +71,9 @@ class InEach(NamedTuple):
     topics: str = ""
     """The member of the body that says for which topics; in one without it are then those of all
     shards."""
+    forgets_first_use: bool = False
+    """The path names a group and a topic, whose first use is forgotten as it was before any shard
+    is asked: one that comes while some have done it stays."""
     begins_work: bool = False
     """Each shard begins work that outlives the request, under one name that all are told."""
 

@@ -4,20 +4,20 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from app.api.ports import Shard
+from app.broker import ports
 from app.broker.ports import Topic
+from app.broker.position_ports import FirstUses
 from app.domain.message import queue_for_sharding_key
 
 _TURNS_MAX: Final = 65_536
 """Topics whose turn is remembered; when there are more, turns begin anew."""
 
 
-class Snapshot(Protocol):
+class Snapshot(ports.Snapshot, Protocol):
     """The metadata at one moment."""
 
     @property
     def version(self) -> int: ...
-    @property
-    def topics(self) -> Mapping[str, Topic]: ...
     @property
     def shards(self) -> Mapping[str, Shard]: ...
 
@@ -31,6 +31,9 @@ class Metadata(Protocol):
     def shard(self) -> str:
         """The one of this node."""
         ...
+
+    @property
+    def first_uses(self) -> FirstUses: ...
 
     async def refresh(self) -> bool: ...
 

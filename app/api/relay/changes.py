@@ -15,7 +15,7 @@ from app.api.aims.across import PARTIAL, Document, Documents, InEach
 from app.api.formats import media
 from app.api.formats.decoding import DECODE_FAULTS
 from app.api.http.request_context import NOT_KEPT, Headers, RequestContext
-from app.api.operations.asked_work import work_asked
+from app.api.operations.asked_work import first_use_asked, work_asked
 from app.api.relay.calls import (
     CallAnswer,
     CallRequest,
@@ -27,6 +27,7 @@ from app.api.relay.calls import (
 )
 from app.api.relay.fan_out import Outcome, ask_each, refuse, sorted_out
 from app.api.relay.relay import Relay
+from app.broker.read.start_offsets import first_use_ms
 
 CHANGE_SECONDS: Final = 30.0
 """How long a shard may take for its part."""
@@ -43,8 +44,11 @@ _encode: Final = msgspec.json.encode
 _decode: Final = msgspec.json.Decoder(dict[str, object]).decode
 
 
-async def change(relay: Relay, exchange: RequestContext, across: InEach) -> bool:
-    """Answer a change; False: its body is not understood, which its handler says."""
+async def change(
+    relay: Relay, exchange: RequestContext, across: InEach, names: tuple[str, ...]
+) -> bool:
+    """Answer a change; False: its body is not understood, which its handler says. `names` are those
+    of the path, as they are stored."""
     body = await relay.body_of(exchange)
     try:
         members = _decode(body) if body else {}
@@ -55,8 +59,7 @@ async def change(relay: Relay, exchange: RequestContext, across: InEach) -> bool
         return False
     request = part_of(exchange, query_bytes(query), body)
     shards = relay.shards_from_here()
-    if across.begins_work:
-        request = request._replace(asks=work_asked(len(shards)))
+    request = request._replace(asks=await _asks(relay, across, names, len(shards)))
     lost: dict[str, str] = {}
     if across.tries_first:
         trial = _trial(exchange, query, members)
@@ -80,6 +83,16 @@ async def change(relay: Relay, exchange: RequestContext, across: InEach) -> bool
     found = await ask_each(relay, exchange, dict.fromkeys(shards, request), seconds=CHANGE_SECONDS)
     await _answer(exchange, across, found, lost)
     return True
+
+
+async def _asks(relay: Relay, across: InEach, names: tuple[str, ...], shards: int) -> str:
+    """What all shards are told alike beyond what the client says."""
+    if across.begins_work:
+        return work_asked(shards)
+    if across.forgets_first_use:
+        group, topic = names
+        return first_use_asked(await first_use_ms(relay.places.metadata, group, topic))
+    return ""
 
 
 def differ(query: Query, member: object) -> bool:

@@ -94,19 +94,24 @@ class OverShards:
         if isinstance(across, Kept):
             return await heartbeat(self._relay, exchange)
         if isinstance(across, Closed | Ended | InEach):
-            return await self._change(exchange, across)
+            return await self._change(exchange, across, names)
         if isinstance(across, Together):
             await self._together(exchange, across)
         else:
             await self._in_order(exchange, across)
         return True
 
-    async def _change(self, exchange: RequestContext, across: Closed | Ended | InEach) -> bool:
+    async def _change(
+        self,
+        exchange: RequestContext,
+        across: Closed | Ended | InEach,
+        names: tuple[str, ...],
+    ) -> bool:
         if isinstance(across, Closed):
             return await close_epoch(self._relay, exchange)
         if isinstance(across, Ended):
             return await end_producer(self._relay, exchange)
-        return await change(self._relay, exchange, across)
+        return await change(self._relay, exchange, across, names)
 
     # --- all at once
 

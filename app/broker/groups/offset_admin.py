@@ -14,6 +14,7 @@ from app.broker.groups.consumption import Consumptions
 from app.broker.groups.groups import Groups
 from app.broker.groups.members import Members
 from app.broker.ports import Group, Topic
+from app.broker.read.start_offsets import first_use_ms
 from app.broker.results import Committed, QueuePosition
 from app.broker.topic_lookup import check_current, check_here, check_queue, find_topic
 from app.domain.consumers import rebalancing
@@ -418,11 +419,15 @@ class OffsetAdmin:
         self._members.take_note(made[0])
         return made[0]
 
+    async def first_use_ms(self, group: str, topic: str) -> int | None:
+        """As `read.start_offsets.first_use_ms`."""
+        return await first_use_ms(self._metadata, group, topic)
+
     async def delete(
-        self, group: str, topic: str, *, is_dry_run: bool = False
+        self, group: str, topic: str, first_use_ms: int | None, *, is_dry_run: bool = False
     ) -> list[QueuePosition]:
-        """Forget the group's offsets in the topic, and return them. Refused while a member reads
-        it."""
+        """Forget the group's offsets in the topic, and return them. Its first use is forgotten too
+        where that was then, and not when it came since. Refused while a member reads it."""
         present = self.find_group(group)
         view = self._metadata.snapshot.topics.get(topic)
 
@@ -446,7 +451,7 @@ class OffsetAdmin:
         if not offsets:
             raise SubscriptionNotFound(f"group {group!r} has no offsets in topic {topic!r}")
         if not is_dry_run:
-            await self._offset_cache.delete(group, topic, check)
+            await self._offset_cache.delete(group, topic, check, first_use_ms)
             await self._groups.unsubscribe(group, topic, check)
         return offsets
 

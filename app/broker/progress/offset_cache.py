@@ -281,15 +281,18 @@ class OffsetCache:
                 if is_copied:
                     self._dirty.discard(key)
 
-    async def delete(self, group: str, topic: str, check: Callable[[], object]) -> bool:
-        """Forget the group's offsets in the topic, in SQL first; False when there were none.
+    async def delete(
+        self, group: str, topic: str, check: Callable[[], object], first_use_ms: int | None
+    ) -> bool:
+        """Forget the group's offsets in the topic, in SQL first; False when there were none. Its
+        first use is forgotten too where that was then.
 
         `check` raises when the two were deleted meanwhile: a successor keeps its offsets.
         """
         async with self._writing:
             check()
             had_any = bool(self.committed(group, topic))
-            await self._metadata.delete_offsets(group, topic)
+            await self._metadata.delete_offsets(group, topic, first_use_ms)
             check()
             self._forget(lambda key_group, key_topic: (key_group, key_topic) == (group, topic))
             return had_any

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from typing import Protocol
 
 from app.broker.context import Context
 from app.broker.journal.cold_reads import ColdReads, find_offset_at
-from app.broker.ports import Group, Store, Topic
+from app.broker.ports import Group, Snapshot, Store, Topic
+from app.broker.position_ports import FirstUses
 from app.domain.consumers.consumption import SubscriptionPair
 from app.domain.settings import StartPosition
 from app.store import QueueBounds
@@ -34,6 +36,27 @@ async def start_offsets(
         ]
 
     return await ColdReads(readers).run(find_all)
+
+
+class UsesKept(Protocol):
+    """The metadata, as far as it says when groups were first used."""
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+    @property
+    def first_uses(self) -> FirstUses: ...
+
+
+async def first_use_ms(metadata: UsesKept, group: str, topic: str) -> int | None:
+    """When the group first used the topic, in epoch milliseconds, as far as it is kept: of groups
+    that begin at the end, in topics of several shards. None: it did not, or it is not kept. Raises
+    `MetadataUnavailable`."""
+    snapshot = metadata.snapshot
+    view, present = snapshot.topics.get(topic), snapshot.groups.get(group)
+    if view is None or present is None or not view.shards:
+        return None
+    pair = SubscriptionPair(group, topic, present.generation, view.generation)
+    return await metadata.first_uses.find(pair)
 
 
 class GroupStarts:

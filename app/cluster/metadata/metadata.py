@@ -354,11 +354,12 @@ class Metadata:
             await offsets.remove_all(connection)
             await offsets.commit(connection, rows, force=True, now_ms=self._clock.now_ms())
 
-    async def delete_offsets(self, group: str, topic: str) -> None:
-        """Forget the group's offsets in the topic."""
+    async def delete_offsets(self, group: str, topic: str, first_use_ms: int | None = None) -> None:
+        """Forget the group's offsets in the topic, and its first use where that was then."""
         async with self._database.transaction() as connection:
             await offsets.remove(connection, group, topic)
-            await first_uses.remove(connection, group, topic)
+            if first_use_ms is not None:
+                await first_uses.remove(connection, group, topic, first_use_ms)
 
     # Deletions and identity
 

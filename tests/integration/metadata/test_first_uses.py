@@ -54,11 +54,22 @@ async def test_of_several_at_once_one_is_the_first(nodes: list[Metadata]) -> Non
     assert len({each.at_ms for each in found}) == 1
 
 
+async def test_one_that_came_since_the_deletion_began_stays(nodes: list[Metadata]) -> None:
+    first, second = nodes
+    asked = pair(first)
+    await first.first_uses.note(asked)
+    await first.delete_offsets("billing", "orders", START_MS)
+    assert await second.first_uses.note(asked) == FirstUse(START_MS - 5, is_this=True)
+    await second.delete_offsets("billing", "orders", START_MS)
+    await second.delete_offsets("billing", "orders")
+    assert await first.first_uses.find(asked) == START_MS - 5
+
+
 async def test_it_goes_with_the_offsets_the_group_and_the_topic(nodes: list[Metadata]) -> None:
     first, second = nodes
     old = pair(first)
     await first.first_uses.note(old)
-    await second.delete_offsets("billing", "orders")
+    await second.delete_offsets("billing", "orders", START_MS)
     assert (await first.first_uses.note(old)).is_this
     await first.delete_group("billing")
     with pytest.raises(GroupNotFound):

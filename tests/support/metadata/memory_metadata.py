@@ -268,11 +268,12 @@ class MemoryMetadata:
             if group in {None, key[0]}
         ]
 
-    async def delete_offsets(self, group: str, topic: str) -> None:
+    async def delete_offsets(self, group: str, topic: str, first_use_ms: int | None = None) -> None:
         self.check()
         self.offsets = {k: v for k, v in self.offsets.items() if k[:2] != (group, topic)}
+        gone = group, topic, first_use_ms
         rows = self.first_uses.rows
-        self.first_uses.rows = {k: v for k, v in rows.items() if k[:2] != (group, topic)}
+        self.first_uses.rows = {k: v for k, v in rows.items() if (*k[:2], v) != gone}
 
     async def commit_offsets(
         self, rows: Sequence[CommittedOffset], *, force: bool = False

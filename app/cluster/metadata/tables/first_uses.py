@@ -45,10 +45,11 @@ class FirstUses:
         return FirstUse(now_ms, is_this=True)
 
 
-async def remove(connection: AsyncConnection, group: str, topic: str) -> None:
-    """Forget it, with the group's offsets: the next use is the first."""
-    of_pair = _ROW.consumer_group == group, _ROW.topic == topic
-    await connection.execute(delete(first_uses).where(*of_pair))
+async def remove(connection: AsyncConnection, group: str, topic: str, at_ms: int) -> None:
+    """Forget the one that was at this time: the next use is the first. Another one, which came
+    since, stays."""
+    this = _ROW.consumer_group == group, _ROW.topic == topic, _ROW.used_ms == at_ms
+    await connection.execute(delete(first_uses).where(*this))
 
 
 async def _find(connection: AsyncConnection, pair: SubscriptionPair) -> int | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.broker.results import QueuePosition
 from tests.support.cluster.three_nodes import ServedNode, start_node
 from tests.support.nodes.waiting import until
 
@@ -85,6 +86,34 @@ async def test_of_several_first_receives_at_once_none_skips_anything(
     await later(nodes[0])
     await asyncio.gather(*(use_here(node) for node in nodes for _ in range(3)))
     await send(nodes[0], "behind", *QUEUES)
+    assert await received(nodes) == ["behind0", "behind1", "behind2"]
+
+
+async def test_a_first_use_while_its_offsets_are_forgotten_counts_for_all_shards(
+    nodes: list[ServedNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make(nodes)
+    for node in nodes:
+        await use_here(node)
+    group = nodes[1].node.broker.groups
+    admin = nodes[1].node.broker.offset_admin
+    delete = admin.delete
+
+    async def used_meanwhile(
+        name: str, topic: str, first_use_ms: int | None, *, is_dry_run: bool = False
+    ) -> list[QueuePosition]:
+        if not is_dry_run:
+            await until(lambda: not nodes[0].node.broker.groups.committed(name, topic))
+            await send(nodes[0], "before", *QUEUES)
+            await later(nodes[0])
+            await use_here(nodes[0])
+            await send(nodes[0], "behind", *QUEUES)
+        return await delete(name, topic, first_use_ms, is_dry_run=is_dry_run)
+
+    monkeypatch.setattr(admin, "delete", used_meanwhile)
+    assert group.committed("billing", "orders")
+    forgotten = await nodes[2].client.delete(f"{GROUP}/offsets/orders")
+    assert forgotten.status_code == 204, forgotten.text
     assert await received(nodes) == ["behind0", "behind1", "behind2"]
 
 

@@ -8,12 +8,14 @@ import msgspec
 import pytest
 
 from app.api.aims.across import Closed, InEach
-from app.api.http.request_context import RequestContext
+from app.api.http.request_context import ASKED, RequestContext
+from app.api.operations.asked_work import FirstUseAsked, first_use_asked, first_use_of
 from app.api.operations.operation import Operation
 from app.api.relay.calls import CallAnswer, CallRequest
 from app.api.relay.changes import CHANGE_SECONDS
 from app.api.relay.over_shards import OverShards
 from app.api.relay.relay import Relay
+from app.domain.consumers.consumption import SubscriptionPair
 from app.domain.limits import Limits
 from tests.unit.api.relay.exchanges import exchange_of
 
@@ -32,6 +34,9 @@ class Shards:
         """`answer` is given the shard, and whether it is asked for a dry run."""
         self.limits = Limits()
         self.asked: list[tuple[str, bool, dict[str, Any]]] = []
+        self.asks: list[str] = []
+        """What is told beyond what the client says, when it is done."""
+        self.places = SimpleNamespace()
         self.seconds: set[float] = set()
         self.body: dict[str, Any] = {}
         self._answer = answer
@@ -59,17 +64,19 @@ class Shards:
         tries = b"dry_run=true" in request.target or body.get("dry_run") is True
         self.asked.append((shard, tries, body))
         self.seconds.add(seconds)
+        if not tries:
+            self.asks.append(request.asks)
         return self._answer(shard, tries)
 
     async def change(
-        self, across: object, query: bytes = b"", **body: object
+        self, across: object, query: bytes = b"", *names: str, **body: object
     ) -> tuple[int, Any] | None:
         """The answer; None when it is left to the handler. Nothing is decided before."""
         self.body = body
         exchange, events = exchange_of("POST", "/v1/what:change", query)
         exchange.is_decided = False
         operation = cast("Operation", SimpleNamespace(across=across))
-        if not await OverShards(cast("Relay", self)).answered(exchange, operation, ()):
+        if not await OverShards(cast("Relay", self)).answered(exchange, operation, names):
             return None
         return events[0]["status"], msgspec.json.decode(events[0]["body"])
 
@@ -146,3 +153,36 @@ async def test_what_a_shard_refuses_is_told_before_what_another_has_not(first: s
     shards = Shards(lambda shard, _: absent if shard == first else refused)
     found = await shards.change(EACH._replace(tries_first=False), x=1)
     assert found == (409, {"code": "STATE_CONFLICT"})
+
+
+@pytest.mark.parametrize(
+    ("group", "topic", "asks"),
+    [
+        *(("billing", "orders", "17"), ("audit", "orders", "none")),
+        *(("nobody", "orders", "none"), ("billing", "lone", "none"), ("billing", "no", "none")),
+    ],
+)
+async def test_all_shards_forget_the_first_use_that_was_there_before(
+    group: str, topic: str, asks: str
+) -> None:
+    async def find(pair: SubscriptionPair) -> int | None:
+        return 17 if pair == SubscriptionPair("billing", "orders", 1, 2) else None
+
+    views = [("orders", ("a", "b")), ("lone", ())]
+    snapshot = SimpleNamespace(
+        groups={name: SimpleNamespace(generation=1) for name in ("billing", "audit")},
+        topics={name: SimpleNamespace(generation=2, shards=shards) for name, shards in views},
+    )
+    shards = Shards(lambda *_: OK)
+    metadata = SimpleNamespace(snapshot=snapshot, first_uses=SimpleNamespace(find=find))
+    shards.places = SimpleNamespace(metadata=metadata)
+    across = EACH._replace(forgets_first_use=True)
+    assert await shards.change(across, b"", group, topic, x=1) is not None
+    assert shards.asks == [asks] * 2
+
+
+@pytest.mark.parametrize("at_ms", [17, None])
+def test_what_is_asked_of_a_first_use_is_understood(at_ms: int | None) -> None:
+    assert first_use_of({ASKED: first_use_asked(at_ms)}) == FirstUseAsked(at_ms)
+    assert first_use_of({ASKED: ""}) is None
+    assert first_use_of({}) is None

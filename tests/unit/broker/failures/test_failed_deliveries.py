@@ -347,7 +347,7 @@ async def test_a_group_that_left_a_topic_does_not_begin_with_its_old_retries() -
         await world.nack(*await world.receive())
         again = await world.receive(1)
         assert (bodies(again), await world.ack(*again)) == ([b"acked"], [None])
-        await world.broker.offset_admin.delete(GROUP, TOPIC)
+        await world.broker.offset_admin.delete(GROUP, TOPIC, None)
         assert await world.receive() == []
 
 

@@ -140,7 +140,7 @@ async def test_a_deletion_of_offsets_that_was_refused_takes_nothing_away() -> No
         deliveries = await world.receive(2)
         assert await world.ack(deliveries[0]) == [None]
         await world.nack(deliveries[1])
-        await refused(world, world.broker.offset_admin.delete(GROUP, TOPIC))
+        await refused(world, world.broker.offset_admin.delete(GROUP, TOPIC, None))
         assert world.committed() == {0: 2}
         await world.broker.offset_cache.write()
         assert world.metadata.offsets[GROUP, TOPIC, 0] == 2
@@ -158,7 +158,7 @@ async def test_a_deletion_of_offsets_that_is_refused_at_once_takes_nothing_away(
         await world.commit(1)
         world.store.refusal = TooManyRequests("busy")
         with pytest.raises(TooManyRequests):
-            await world.broker.offset_admin.delete(GROUP, TOPIC)
+            await world.broker.offset_admin.delete(GROUP, TOPIC, None)
         world.store.refusal = None
         assert world.committed() == {0: 1}
         await world.broker.offset_cache.write()

@@ -167,19 +167,19 @@ class TestReset:
 class TestForgetting:
     async def test_a_stale_subscription_goes_for_good(self, world: World) -> None:
         held = await world.receive()
-        await world.broker.offset_admin.delete(GROUP, TOPIC)
+        await world.broker.offset_admin.delete(GROUP, TOPIC, None)
         assert world.committed() == {} == world.metadata.committed(GROUP, TOPIC)
         assert set(await world.ack(*held)) == {ReceiptHandleExpired}
         assert world.committed() == {}, "a handle that is refused begins nothing"
         await world.restart()
         assert world.committed() == {}
         with pytest.raises(SubscriptionNotFound):
-            await world.broker.offset_admin.delete(GROUP, TOPIC)
+            await world.broker.offset_admin.delete(GROUP, TOPIC, None)
 
     async def test_not_while_a_member_reads(self, world: World) -> None:
         await world.broker.members.heartbeat(GROUP, "a", ORDERS, never_gone)
         with pytest.raises(StateConflict, match="a"):
-            await world.broker.offset_admin.delete(GROUP, TOPIC)
+            await world.broker.offset_admin.delete(GROUP, TOPIC, None)
 
     @pytest.mark.parametrize("kind", list(Kind))
     async def test_a_successor_that_begins_meanwhile_keeps_its_offsets(
@@ -187,7 +187,7 @@ class TestForgetting:
     ) -> None:
         delete = world.metadata.delete_offsets
 
-        async def make_again(group: str, topic: str) -> None:
+        async def make_again(group: str, topic: str, _first_use_ms: int | None) -> None:
             monkeypatch.setattr(world.metadata, "delete_offsets", delete)
             if kind is Kind.TOPIC:
                 await world.broker.settings_changes.delete_topic(TOPIC)
@@ -201,7 +201,7 @@ class TestForgetting:
 
         monkeypatch.setattr(world.metadata, "delete_offsets", make_again)
         with pytest.raises(TopicNotFound if kind is Kind.TOPIC else GroupNotFound):
-            await world.broker.offset_admin.delete(GROUP, TOPIC)
+            await world.broker.offset_admin.delete(GROUP, TOPIC, None)
         end = world.store.bounds(TOPIC, 1).max_offset
         assert world.committed() == {1: end}
         await world.broker.offset_cache.write()

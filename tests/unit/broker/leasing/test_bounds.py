@@ -71,7 +71,7 @@ async def test_a_group_begins_in_so_many_topics(begin: Begin) -> None:
         assert len(world.broker.offset_cache._offsets) == MOST
         assert len((await world.metadata.members.read(GROUP)).queues) <= MOST
         assert len(world.broker.consumer_journal._state.generations) <= MOST
-        await world.broker.offset_admin.delete(GROUP, names[1])
+        await world.broker.offset_admin.delete(GROUP, names[1], None)
         await begin(world, GROUP, names[-1])
 
 

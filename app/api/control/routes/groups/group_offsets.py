@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Annotated, Final
 
-from fastapi import Depends, Query, Response
+from fastapi import Depends, Query, Request, Response
 
 from app.api.aims import merges
 from app.api.aims.across import InEach, Together
@@ -27,6 +27,7 @@ from app.api.control.schemas.offset_schemas import (
 )
 from app.api.control.schemas.schemas import CommitAnswer, GroupOffsets, Partly
 from app.api.http.conditions import WithDryRun, is_dry_run
+from app.api.operations.asked_work import first_use_of
 from app.api.operations.operation import Action, Answer, Body, Json
 from app.broker.results import Committed, QueuePosition
 from app.domain.access.actions import Kind, Target
@@ -130,14 +131,20 @@ async def commit_group_offsets(
     status=204,
     answers={200: dry_run_answer(CommitAnswer), 207: Answer("Not in all shards", Partly)},
     problems=(409,),
-    across=InEach(merges.forgotten, tries_first=True),
+    across=InEach(merges.forgotten, tries_first=True, forgets_first_use=True),
 )
 async def delete_group_offsets(
-    group: str, topic: str, services: WithServices, dry_run: WithDryRun = None
+    group: str,
+    topic: str,
+    services: WithServices,
+    request: Request,
+    dry_run: WithDryRun = None,
 ) -> Response:
     """For a subscription that is not used any more; refused while a member reads the topic."""
-    tries = is_dry_run(dry_run)
-    offsets = await services.broker.offset_admin.delete(group, topic, is_dry_run=tries)
+    tries, admin = is_dry_run(dry_run), services.broker.offset_admin
+    asked = first_use_of(request.scope)
+    first_use_ms = await admin.first_use_ms(group, topic) if asked is None else asked.at_ms
+    offsets = await admin.delete(group, topic, first_use_ms, is_dry_run=tries)
     forgotten = Committed(offsets, effects=())
     return deleted(CommitAnswer.of_commit(group, topic, forgotten, is_dry_run=tries))
 

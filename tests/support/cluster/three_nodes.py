@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from app.api.relay import peers
+from app.api.relay.consuming import receives
 from app.config import Config
 from app.domain.limits import Limits
 from app.main import NodeServer, bind
@@ -85,6 +86,8 @@ async def three_nodes(
     patience = pytest.MonkeyPatch()
     patience.setattr(peers, "CONNECT_SECONDS", PATIENCE_S)
     patience.setattr(peers, "SECONDS", PATIENCE_S)
+    patience.setattr(receives, "WAIT_SECONDS", PATIENCE_S)
+    patience.setattr(receives, "SLOW_SECONDS", PATIENCE_S)
     try:
         for name in "abc":
             node = await start_node(directory, url, name, limits, **settings)

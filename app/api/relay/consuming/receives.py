@@ -8,6 +8,7 @@ passed by too; it is the answer when no other shard gives. Event loop only.
 """
 
 import asyncio
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final, NamedTuple, cast
 
@@ -23,18 +24,16 @@ from app.api.formats.wire import ReceiveBody
 from app.api.http.parameters import Query, agreed
 from app.api.http.request_context import Headers, RequestContext
 from app.api.relay.calls import CallAnswer, CallRequest, part_of, pass_on, path_of, query_of
+from app.api.relay.consuming.backlogs import SLOW_SECONDS, WAIT_SECONDS, Backlogs, HeldUp
 from app.api.relay.consuming.shared_waits import Key, SharedWaits, Waiter
-from app.api.relay.fan_out import Outcome, ask, ask_each, refuse
+from app.api.relay.fan_out import PART_SECONDS, Outcome, ask, ask_each, refuse
 from app.api.relay.relay import Relay
 from app.broker.results import Takes
-from app.domain.errors import CurlewError
+from app.domain.errors import CurlewError, ShardUnavailable
 
 _TURNS_MAX: Final = 65_536
 """Groups of topics whose turn is remembered; when there are more, turns begin anew."""
-_SLOW_SECONDS: Final = 1.0
-"""A shard that needs longer to tell nothing holds up the others."""
-_PASSED_BY_SECONDS: Final = 5.0
-"""For how long a shard is not looked at that held up others."""
+_LATE: Final = "it answers late"
 _HANDLE: Final = b"mq-receipt-handle"
 
 _encode: Final = msgspec.json.encode
@@ -73,8 +72,9 @@ class ReceivesInTurn:
         self._waits = SharedWaits(
             relay, lambda: relay.places.metadata.shard, relay.limits.waiters_max
         )
+        self._held_up = HeldUp()
+        self._backlogs = Backlogs(relay, self._held_up)
         self._gave_last: dict[Key, str] = {}
-        self._slow: dict[str, tuple[float, str]] = {}
         self._releasing: set[asyncio.Task[Outcome]] = set()
 
     async def answered(self, exchange: RequestContext, names: tuple[str, ...]) -> bool:
@@ -91,14 +91,15 @@ class ReceivesInTurn:
         order = [shard for shard in shards if shard > last]
         order += [shard for shard in shards if shard <= last]
         request = part_of(exchange, query_of(exchange), body)
-        shared = _Shared(self._relay, self._waits, self._slow)
+        shared = _Shared(self._relay, self._waits, self._held_up, self._backlogs, self._release)
         receive = _Receive(shared, exchange, names, asked, request, order)
         try:
             with ClientWatch(exchange.receive, exchange) as client:
                 await receive.find(client)
             await receive.answer()
         except BaseException:
-            self._release(exchange, receive)
+            if receive.gives is not None:
+                self._release(exchange, *receive.gives)
             raise
         if receive.gives is not None:
             if len(self._gave_last) >= _TURNS_MAX:
@@ -117,12 +118,9 @@ class ReceivesInTurn:
         found = {topic.shard_of(queue_id) for queue_id in range(topic.queues)} - {None, ""}
         return sorted({own, *cast("set[str]", found)})
 
-    def _release(self, exchange: RequestContext, receive: "_Receive") -> None:
+    def _release(self, exchange: RequestContext, shard: str, answer: CallAnswer) -> None:
         """Let others have what nobody gets, with no attempt counted. Asked by the node itself, as
         the caller may have lost its right meanwhile."""
-        if receive.gives is None:
-            return
-        shard, answer = receive.gives
         body = _encode({"releases": _handles_in(answer)})
         folder, _, _ = path_of(exchange).rpartition(b"/")
         target = folder + b"/messages:settle"
@@ -140,8 +138,9 @@ class _Shared(NamedTuple):
 
     relay: Relay
     waits: SharedWaits
-    slow: dict[str, tuple[float, str]]
-    """Shards that held up others: until when they are passed by, and why."""
+    held_up: HeldUp
+    backlogs: Backlogs
+    release: Callable[[RequestContext, str, CallAnswer], None]
 
 
 class _Receive:
@@ -156,7 +155,7 @@ class _Receive:
         request: CallRequest,
         order: list[str],
     ) -> None:
-        self._relay, self._waits, self._slow = shared
+        self._relay, self._waits, self._held_up, self._said, self._release = shared
         self._exchange = exchange
         self._key = key
         self._asked = asked
@@ -216,16 +215,22 @@ class _Receive:
                 return
 
     def _is_passed_by(self, shard: str) -> bool:
-        until_s, why = self._slow.get(shard, (0.0, ""))
-        if until_s <= asyncio.get_running_loop().time():
+        why = self._held_up.why(shard)
+        if why is None:
             return False
+        if self._held_up.is_to_be_asked(shard):
+            self._said.ask_beside(self._exchange, self._key, shard, self._request)
         self._missing[shard], self._states[shard] = why, ""
         return True
 
     async def _ask_all(self, takes: Takes) -> None:
         request = self._request._replace(asks=takes.value)
-        requests = dict.fromkeys(self._order, request)
-        found = await ask_each(self._relay, self._exchange, requests)
+        shards, seconds = self._order, PART_SECONDS
+        if takes is not Takes.NOTHING:
+            shards = [shard for shard in shards if not self._is_passed_by(shard)]
+            seconds = SLOW_SECONDS
+        requests = dict.fromkeys(shards, request)
+        found = await ask_each(self._relay, self._exchange, requests, seconds=seconds)
         for shard, outcome in found.items():
             seen = self._take(shard, outcome)
             if takes is Takes.NOTHING and seen is not None:
@@ -234,14 +239,34 @@ class _Receive:
 
     async def _look(self, shard: str, takes: Takes) -> Seen | None:
         request = self._request._replace(asks=takes.value)
-        loop = asyncio.get_running_loop()
-        began_s = loop.time()
-        outcome = await ask(self._relay, self._exchange, shard, request)
-        if isinstance(outcome, CurlewError) and loop.time() - began_s > _SLOW_SECONDS:
-            self._slow[shard] = loop.time() + _PASSED_BY_SECONDS, outcome.detail
+        look = asyncio.ensure_future(ask(self._relay, self._exchange, shard, request))
+        try:
+            in_time, _ = await asyncio.wait([look], timeout=SLOW_SECONDS)
+        except BaseException:
+            look.cancel()
+            raise
+        outcome = look.result() if in_time else self._leave(shard, look)
         seen = self._take(shard, outcome)
         self._states[shard] = "" if seen is None else seen.state
         return seen
+
+    def _leave(self, shard: str, look: "asyncio.Task[Outcome]") -> CurlewError:
+        """Go on without a shard that holds up the others. What it gives when it answers after all
+        is released."""
+        self._held_up.note(shard, _LATE)
+
+        def end(look: "asyncio.Task[Outcome]") -> None:
+            outcome = look.result()
+            if isinstance(outcome, CallAnswer):
+                self._held_up.note_answer(shard)
+                seen = seen_in(outcome.headers)
+                if seen is not None and seen.given:
+                    self._release(self._exchange, shard, outcome)
+                    return
+            self._exchange.let_go()
+
+        look.add_done_callback(end)
+        return ShardUnavailable(_LATE, hint="ask again in a moment", fields={"shard": shard})
 
     def _take(self, shard: str, outcome: Outcome) -> Seen | None:
         """Note what a shard answered; what it has seen, when it could look."""
@@ -262,6 +287,7 @@ class _Receive:
         self._missing.pop(shard, None)
         self._full.pop(shard, None)
         self._backlogs[shard] = seen.backlog
+        self._said.note(self._key, shard, seen.backlog)
         if seen.given:
             self.gives = self.gives or (shard, outcome)
         else:
@@ -314,32 +340,31 @@ class _Receive:
         await self._exchange.answer_or_tell(answer.status, headers, body)
 
     async def _count_elsewhere(self) -> None:
-        """Ask the shards that were not looked at what is left there. Who does not say it in time is
-        missing."""
+        """What is left in the shards that were not looked at, as they have said it, or say it at
+        once. Others are missing."""
         known = self._backlogs.keys() | self._full.keys() | self._missing.keys()
-        asked: list[str] = []
+        of_group = self._exchange, self._key
+        asked: dict[asyncio.Task[Outcome], str] = {}
         for shard in self._order:
             if shard in known or self._is_passed_by(shard):
                 continue
-            if self._relay.is_up(shard):
-                asked.append(shard)
+            told = self._said.told(self._key, shard)
+            if told is not None:
+                self._backlogs[shard] = told.backlog
+                if told.is_to_be_asked:
+                    self._said.ask_beside(*of_group, shard, self._request)
+            elif self._relay.is_up(shard):
+                asked[self._said.ask(*of_group, shard, self._request)] = shard
             else:
                 self._missing[shard] = "it does not answer"
-        async with asyncio.TaskGroup() as group:
-            for shard in asked:
-                group.create_task(self._count(shard))
-
-    async def _count(self, shard: str) -> None:
-        request = self._request._replace(asks=Takes.NOTHING.value)
-        try:
-            async with asyncio.timeout(_SLOW_SECONDS):
-                outcome = await ask(self._relay, self._exchange, shard, request)
-        except TimeoutError:
-            why = "it answers late"
-            self._slow[shard] = asyncio.get_running_loop().time() + _PASSED_BY_SECONDS, why
-            self._missing[shard] = why
-        else:
-            self._take(shard, outcome)
+        if not asked:
+            return
+        done, late = await asyncio.wait(asked, timeout=WAIT_SECONDS)
+        for task in done:
+            self._take(asked[task], task.result())
+        for shard in sorted(asked[task] for task in late):
+            self._missing[shard] = _LATE
+            self._held_up.note(shard, _LATE)
 
     async def _answer_empty(self) -> None:
         exchange = self._exchange

@@ -13,7 +13,7 @@ from app.api.http.memory_budget import MemoryBudget
 from app.api.http.request_context import WHOLE_ANSWER, ClientGone, Event, RequestContext
 from app.api.operations.operation import Operation
 from app.api.relay.calls import CallAnswer, CallRequest
-from app.api.relay.consuming import receives
+from app.api.relay.consuming import backlogs, receives
 from app.api.relay.over_shards import OverShards
 from app.api.relay.relay import Relay
 from app.domain.errors import ShardUnavailable
@@ -22,6 +22,7 @@ from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 
+SOON_S = 0.01
 PATH = "/v1/topics/orders/groups/billing/messages:receive"
 
 
@@ -34,7 +35,8 @@ class Shards:
         self.left: dict[str, int] = {}
         """Messages that stay."""
         self.silent: set[str] = set()
-        """Those that never answer."""
+        """Those that do not answer, until `wakes` is set."""
+        self.wakes = asyncio.Event()
         self.full: set[str] = set()
         """Those that refuse more to the caller."""
         self.asked: list[tuple[str, CallRequest]] = []
@@ -72,7 +74,7 @@ class Shards:
         if shard in self.full:
             return CallAnswer(429, [], b'{"code":"TOO_MANY_REQUESTS"}')
         if shard in self.silent:
-            await asyncio.get_running_loop().create_future()
+            await self.wakes.wait()
         exchange.hold(10)
         left = self.left.get(shard, 0)
         if request.asks == "nothing":
@@ -125,16 +127,92 @@ async def test_what_a_client_that_left_was_given_is_released() -> None:
     await until(lambda: shards.memory.body_bytes == 0)
 
 
-async def test_a_shard_that_holds_up_the_others_is_passed_by(
+async def test_a_shard_that_holds_up_the_others_is_passed_by_until_it_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(receives, "_SLOW_SECONDS", -1)
-    shards = Shards(a=[], b=None, c=[])
+    monkeypatch.setattr(receives, "SLOW_SECONDS", SOON_S)
+    monkeypatch.setattr(backlogs, "PASSED_BY_SECONDS", 3600)
+    shards = Shards(a=[], b=["late"], c=["h1"])
+    shards.silent.add("b")
     over = OverShards(cast("Relay", shards))
     for _ in range(2):
         found = await answered(over, shards)
-        assert found == {"messages": [], "backlog": 0, "partial": ["b"]}
+        assert found["messages"] == [{"receipt_handle": "h1"}]
+        assert found["partial"] == ["b"]
+    # It is looked at no more, and what it gives when it answers after all is released.
     assert [shard for shard, _ in shards.asked] == ["a", "b", "c", "a", "c"]
+    shards.wakes.set()
+    await until(lambda: len(shards.asked) == 6)
+    shard, request = shards.asked[-1]
+    assert (shard, msgspec.json.decode(request.body)) == ("b", {"releases": ["late"]})
+    await until(lambda: shards.memory.body_bytes == 0)
+    found = await answered(over, shards)
+    assert found == {"messages": [{"receipt_handle": "late"}], "backlog": 0}
+
+
+async def test_a_shard_that_is_silent_still_is_asked_behind_the_answers_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(receives, "WAIT_SECONDS", SOON_S)
+    monkeypatch.setattr(backlogs, "PASSED_BY_SECONDS", 0)
+    shards = Shards(a=["h1"], b=[])
+    shards.silent.add("b")
+    shards.left["b"] = 3
+    over = OverShards(cast("Relay", shards))
+    silent = {"messages": [{"receipt_handle": "h1"}], "backlog": 0, "partial": ["b"]}
+    assert await answered(over, shards) == silent
+    monkeypatch.setattr(receives, "WAIT_SECONDS", 3600)
+    for _ in range(3):
+        assert await answered(over, shards) == silent
+    assert [shard for shard, _ in shards.asked].count("b") == 1
+    shards.wakes.set()
+    found = [await answered(over, shards) for _ in range(9)][-1]
+    assert found == {"messages": [{"receipt_handle": "h1"}], "backlog": 3}
+
+
+async def test_what_a_shard_has_said_counts_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlogs, "KEPT_SECONDS", 3600)
+    monkeypatch.setattr(backlogs, "ASKED_AGAIN_SECONDS", 3600)
+    monkeypatch.setattr(receives, "WAIT_SECONDS", 3600)
+    shards = Shards(a=["h1"], b=["h2"], c=["h3"])
+    shards.left = {"a": 1, "b": 2, "c": 4}
+    over = OverShards(cast("Relay", shards))
+    first = {"messages": [{"receipt_handle": "h1"}], "backlog": 7}
+    assert await answered(over, shards) == first
+    shards.silent = {"a", "c"}
+    shards.left["b"] = 1
+    second = {"messages": [{"receipt_handle": "h2"}], "backlog": 6}
+    assert await answered(over, shards) == second
+    assert [shard for shard, _ in shards.asked] == ["a", "b", "c", "b"]
+    # When it is older it is asked anew, and the answer does not wait for that.
+    monkeypatch.setattr(backlogs, "ASKED_AGAIN_SECONDS", -1)
+    shards.silent = {"a", "b"}
+    third = {"messages": [{"receipt_handle": "h3"}], "backlog": 6}
+    assert await answered(over, shards) == third
+    await until(lambda: len(shards.asked) == 7)
+    asked = [(shard, request.asks) for shard, request in shards.asked[5:]]
+    assert asked == [("a", "nothing"), ("b", "nothing")]
+    shards.left["a"] = 0
+    shards.wakes.set()
+    await until(lambda: shards.memory.body_bytes == 0)
+    # When it is too old, the answer waits.
+    monkeypatch.setattr(backlogs, "KEPT_SECONDS", -1)
+    shards.messages["a"] = []
+    assert (await answered(over, shards))["backlog"] == 5
+
+
+async def test_receives_at_once_ask_a_shard_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receives, "WAIT_SECONDS", 3600)
+    shards = Shards(a=["h1"], b=[])
+    shards.silent.add("b")
+    over = OverShards(cast("Relay", shards))
+    waiting = [asyncio.ensure_future(answered(over, shards)) for _ in range(3)]
+    await until(lambda: len(shards.asked) == 4)
+    waiting.pop(0).cancel()  # who has asked leaves
+    shards.left["b"] = 2
+    shards.wakes.set()
+    assert [each["backlog"] for each in await asyncio.gather(*waiting)] == [2, 2]
+    assert [shard for shard, _ in shards.asked].count("b") == 1
 
 
 async def test_messages_come_with_the_shards_that_could_not_be_asked() -> None:
@@ -173,10 +251,12 @@ async def test_what_is_left_is_counted_in_all_shards() -> None:
 async def test_a_shard_that_does_not_count_keeps_no_message_from_anybody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(receives, "_SLOW_SECONDS", 0)
+    monkeypatch.setattr(receives, "WAIT_SECONDS", SOON_S)
     shards = Shards(a=["h1"], b=[], c=None)
     shards.silent.add("b")
     shards.left = {"a": 2}
     found = await answered(OverShards(cast("Relay", shards)), shards)
     messages = [{"receipt_handle": "h1"}]
     assert found == {"messages": messages, "backlog": 2, "partial": ["b", "c"]}
+    shards.wakes.set()
+    await until(lambda: shards.memory.body_bytes == 0)

@@ -259,6 +259,7 @@ class Broker:
         `MetadataUnavailable`. A broker that works stays as it is."""
         if not self._gate.closed_because:
             return
+        self.metadata.on_deletions = self.lifecycle.hear_of
         await self.lifecycle.start()
         await self._start_progress(epoch_floor)
         await self.members.load()
@@ -270,6 +271,7 @@ class Broker:
         await self.schedules.start()
         for service in self.services:
             await service.start()
+        self.lifecycle.open()
         self._gate.closed_because = ""
 
     async def _start_progress(self, epoch_floor: int) -> None:

@@ -502,6 +502,9 @@ class Metadata(Protocol):
     SQL that cannot be reached is `MetadataUnavailable`.
     """
 
+    on_deletions: Callable[[Sequence[Deletion]], None]
+    """Told of what this shard has not carried out, in the turn in which the snapshot lacks it."""
+
     @property
     def snapshot(self) -> Snapshot: ...
 
@@ -550,8 +553,9 @@ class Metadata(Protocol):
 
     async def carried_out(self, deletion: Deletion) -> None: ...
 
-    async def set_generation(self, kind: Kind, name: str, generation: int) -> None:
-        """Give a topic or group the generation that the store knows it by."""
+    async def set_generation(self, kind: Kind, name: str, generation: int, was: int) -> bool:
+        """Give a topic or group the generation that the store knows it by. False: it has not the
+        generation `was`, or is not there; the snapshot says what is."""
         ...
 
     def caller(self, principal: str | None) -> Caller:

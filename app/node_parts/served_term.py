@@ -19,6 +19,7 @@ from app.cluster import ClusterSnapshot, Metadata
 from app.config import Config
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError
+from app.domain.identity import Deletion
 from app.domain.limits import DEFAULT_RETENTION_MS, Limits
 from app.domain.names import TRACE_TOPIC, dead_letter_topic, retry_topic
 from app.domain.shortages import shortage_of
@@ -79,6 +80,7 @@ class ServedTerm:
         stays its caller's. Raises `MetadataUnavailable`."""
         async with AsyncExitStack() as stack:
             config = parts.running.config
+            stack.callback(_hear_nothing, parts.metadata)
             broker = await Broker.open(
                 store,
                 parts.metadata,
@@ -92,7 +94,6 @@ class ServedTerm:
             )
             stack.push_async_callback(broker.stop)
             broker.health.node = parts.state
-            parts.metadata.on_deletions = broker.lifecycle.hear_of
             term = cls(parts, store, broker, stack)
             parts.running.listen(term._follow)
             stack.callback(parts.running.forget, term._follow)
@@ -226,6 +227,15 @@ class ServedTerm:
                     await lifecycle.carry_out_deletions()
                 self._has_deletions = False
                 self._followed = snapshot
+
+
+def _hear_nothing(metadata: Metadata) -> None:
+    """The store of a term that has ended is another's."""
+    metadata.on_deletions = _pass_over
+
+
+def _pass_over(_deletions: Sequence[Deletion]) -> None:
+    """A term that begins looks for them itself."""
 
 
 def _log_failure(error: CurlewError | None) -> None:

@@ -36,9 +36,12 @@ async def test_a_generation_may_be_given_at_the_making_and_afterwards(
 ) -> None:
     assert (await metadata.ensure_topic("orders", generation=7)).generation == 7
     assert (await metadata.ensure_group("billing", generation=8)).generation == 8
-    await metadata.set_generation(Kind.TOPIC, "orders", 9)
-    await metadata.set_generation(Kind.GROUP, "billing", 10)
-    await metadata.set_generation(Kind.TOPIC, "nowhere", 11)
+    assert await metadata.set_generation(Kind.TOPIC, "orders", 9, 7)
+    assert await metadata.set_generation(Kind.GROUP, "billing", 10, 8)
+    version = metadata.snapshot.version
+    assert not await metadata.set_generation(Kind.TOPIC, "orders", 11, 7)
+    assert not await metadata.set_generation(Kind.TOPIC, "nowhere", 11, 7)
+    assert metadata.snapshot.version == version
     async with open_node() as restarted:
         assert restarted.snapshot.topics["orders"].generation == 9
         assert restarted.snapshot.groups["billing"].generation == 10

@@ -215,7 +215,8 @@ async def test_each_queue_has_a_row_that_says_what_may_be_done_with_it(metadata:
     await metadata.change_topic("orders", {"permission": Permission.WRITE})
     perms = [perm for _, _, perm in await queues_of(metadata, "orders")]
     assert perms == ["w", "w", "none", "none"]
-    await metadata.set_generation(Kind.TOPIC, "orders", 77)
+    was = metadata.snapshot.topics["orders"].generation
+    assert await metadata.set_generation(Kind.TOPIC, "orders", 77, was)
     assert [generation for generation, _, _ in await queues_of(metadata, "orders")] == [77] * 4
     await metadata.ensure_topic("payments")
     assert len(await queues_of(metadata, "payments")) == 4

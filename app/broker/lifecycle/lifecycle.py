@@ -58,7 +58,9 @@ class Lifecycle:
         self._store = context.store
         self._metadata = context.metadata
         self._is_started = False
-        """Before, there is nothing to forget: what is read back then asks the store."""
+        self._is_open = False
+        """What is deleted is forgotten at once; before, when all has been read back."""
+        self._to_forget: list[Deletion] = []
         self.is_behind = False
         """A tombstone stayed: what it says is to be carried out again."""
         self._forgotten: dict[Deletion, None] = {}
@@ -211,7 +213,7 @@ class Lifecycle:
         that is written, and lets the tombstones go."""
         for deletion in deletions:
             stored = _stored(deletion.kind, deletion.name)
-            if self._is_started and deletion not in self._forgotten:
+            if deletion not in self._forgotten:
                 with suppress(CurlewError):  # nobody reads it all the same
                     self._store.delete_topic(stored, deletion.generation)
                 self._forget_once(deletion)
@@ -223,8 +225,10 @@ class Lifecycle:
         self._forgotten[deletion] = None
         if len(self._forgotten) > _FORGOTTEN_MAX:
             del self._forgotten[next(iter(self._forgotten))]
-        if self._is_started:
+        if self._is_open:
             self._forget(deletion)
+        else:
+            self._to_forget.append(deletion)
 
     async def carry_out_deletions(self) -> None:
         """Carry out what was deleted and not finished, here or through another connection.
@@ -247,17 +251,24 @@ class Lifecycle:
     # --- starting
 
     async def start(self) -> None:
-        """Finish deletions, and bring metadata and store together. Raises `MetadataUnavailable`."""
+        """Finish deletions, and bring metadata and store together. Raises `MetadataUnavailable`.
+
+        What other nodes delete meanwhile ends in the store when it is heard of, so that what is
+        read back behind it finds none of it, or is forgotten by `open`."""
         await self.carry_out_deletions()
+        await self._metadata.refresh()  # behind it: a name in it has no older deletion to come
         snapshot = self._metadata.snapshot
-        names = [(Kind.TOPIC, each.name, each.generation) for each in snapshot.topics.values()]
-        names += [(Kind.GROUP, each.name, each.generation) for each in snapshot.groups.values()]
-        for number, (kind, name, generation) in enumerate(names):
-            await self._reconcile(kind, name, generation)
+        names = [(Kind.TOPIC, name) for name in snapshot.topics]
+        names += [(Kind.GROUP, name) for name in snapshot.groups]
+        for number, (kind, name) in enumerate(names):
+            await self._reconcile(kind, name)
             if number % _BEGUN_A_TURN == 0:
                 await asyncio.sleep(0)
         self._is_started = True
-        hidden = self._store.hidden_topics([_stored(kind, name) for kind, name, _ in names])
+        self._to_forget.clear()
+        snapshot = self._metadata.snapshot
+        stored = [*snapshot.topics, *(dead_letter_topic(name) for name in snapshot.groups)]
+        hidden = self._store.hidden_topics(stored)
         if hidden:
             _LOG.warning(
                 "%d topics of the store are not in the metadata database and were not deleted:"
@@ -268,27 +279,48 @@ class Lifecycle:
                 ", …" if len(hidden) > _SHOWN else "",
             )
 
-    async def _reconcile(self, kind: Kind, name: str, generation: int) -> None:
+    def open(self) -> None:
+        """All has been read back, of which nothing was served: forget what was deleted meanwhile.
+        From now on it is forgotten at once."""
+        self._is_open = True
+        for deletion in self._to_forget:
+            self._forget(deletion)
+        self._to_forget.clear()
+
+    async def _reconcile(self, kind: Kind, name: str) -> None:
+        """Have metadata and store know a name by one generation. It is judged again where other
+        nodes have deleted the name meanwhile or made it again."""
         stored = _stored(kind, name)
-        lives = self._store.generation(stored)
-        if lives == generation:
-            return
-        if not lives:
-            try:
-                self._store.begin_topic(stored, generation)
-            except TopicNotFound:
-                lives = new_generation()
-            except CurlewError:
-                return  # no room: the first send tries again
-        if lives:
-            _LOG.warning(
-                "the metadata database is older than the store, or another one: it names generation"
-                " %d of %s %s, and the store has %s; the store's messages count",
-                *(generation, kind.value, name),
-                "deleted that" if self._store.is_gone(stored, lives) else f"generation {lives}",
-            )
-            await self._metadata.set_generation(kind, name, lives)
-            await self._begin(kind, name, lives)
+        while generation := self._generation_of(kind, name):
+            lives = self._store.generation(stored)
+            if lives == generation:
+                return
+            if not lives:
+                try:
+                    self._store.begin_topic(stored, generation)
+                except TopicNotFound:
+                    lives = new_generation()
+                except CurlewError:
+                    return  # no room: the first send tries again
+                else:
+                    return
+            is_gone = self._store.is_gone(stored, lives)
+            if await self._metadata.set_generation(kind, name, lives, generation):
+                _LOG.warning(
+                    "the metadata database is older than the store, or another one: it named"
+                    " generation %d of %s %s, and the store has %s; the store's messages count",
+                    *(generation, kind.value, name),
+                    "deleted that" if is_gone else f"generation {lives}",
+                )
+                await self._begin(kind, name, lives)
+                return
+
+    def _generation_of(self, kind: Kind, name: str) -> int:
+        """As the metadata has it; 0: it lacks the name."""
+        snapshot = self._metadata.snapshot
+        named = snapshot.topics if kind is Kind.TOPIC else snapshot.groups
+        found = named.get(name)
+        return 0 if found is None else found.generation
 
     # --- turns
 

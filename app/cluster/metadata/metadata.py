@@ -373,14 +373,15 @@ class Metadata:
         async with self._database.transaction() as connection:
             await deletions.forget(connection, deletion, self.shard)
 
-    async def set_generation(self, kind: Kind, name: str, generation: int) -> None:
-        """Give a topic or group the generation that the store knows it by."""
+    async def set_generation(self, kind: Kind, name: str, generation: int, was: int) -> bool:
+        """Give a topic or group the generation that the store knows it by. False: it has not the
+        generation `was`, or is not there, and nothing is changed. The snapshot is the newest
+        then."""
+        table = TOPICS if kind is Kind.TOPIC else GROUPS
         async with self._database.transaction() as connection:
-            if kind is Kind.TOPIC:
-                await TOPICS.set_generation(connection, name, generation)
-            else:
-                await GROUPS.set_generation(connection, name, generation)
+            is_set = await table.set_generation(connection, name, generation, was)
         await self._load()
+        return is_set
 
     async def claim_shard(self, asked: Claim) -> int:
         """Lead the shard of a store from now on; the newest epoch that the database knows of it.

@@ -61,6 +61,7 @@ class MemoryMetadata:
         self.policies: Any = None
         self.audit: Any = SimpleNamespace(unnamed_count=0)
         self.events = _NoEvents()
+        self.on_deletions: Callable[[Sequence[Deletion]], None] = lambda _: None
         self.pending: list[Deletion] = []
         """Deletions that were not carried out."""
 
@@ -250,15 +251,22 @@ class MemoryMetadata:
         self.check()
         self.pending.remove(deletion)
 
-    async def set_generation(self, kind: Kind, name: str, generation: int) -> None:
+    async def set_generation(self, kind: Kind, name: str, generation: int, was: int) -> bool:
         self.check()
         version = self.snapshot.version + 1
         if kind is Kind.TOPIC:
-            topic = replace(self.snapshot.topics[name], generation=generation, version=version)
+            topic = self.snapshot.topics.get(name)
+            if topic is None or topic.generation != was:
+                return False
+            topic = replace(topic, generation=generation, version=version)
             self.snapshot = self.snapshot.with_topic(topic)
         else:
-            group = replace(self.snapshot.groups[name], generation=generation, version=version)
+            group = self.snapshot.groups.get(name)
+            if group is None or group.generation != was:
+                return False
+            group = replace(group, generation=generation, version=version)
             self.snapshot = self.snapshot.with_group(group)
+        return True
 
     async def load_offsets(self, group: str | None = None) -> list[CommittedOffset]:
         self.check()

@@ -188,10 +188,15 @@ class SettingsTable(Generic[View, Settings]):
             await self.forget(connection)
         return present, version
 
-    async def set_generation(self, connection: AsyncConnection, name: str, generation: int) -> None:
-        """Give it the generation that the store knows it by, if there is one of this name."""
+    async def set_generation(
+        self, connection: AsyncConnection, name: str, generation: int, was: int
+    ) -> bool:
+        """Give it the generation that the store knows it by. False: there is none of this name and
+        the generation `was`, and nothing is changed."""
         version = await versions.lock(connection) + 1
         before = await self.find(connection, name)
+        if before is None or before.generation != was:
+            return False
         await connection.execute(
             update(self.table)
             .where(self.table.c.name == name)
@@ -201,6 +206,7 @@ class SettingsTable(Generic[View, Settings]):
         if after is not None:
             await self._follow(connection, before, after)
         await versions.raise_to(connection, version)
+        return True
 
     def _check_conditions(self, name: str, present: View | None, conditions: Conditions) -> None:
         conditions.check(f"{self.noun} {name!r}", 0 if present is None else present.version)

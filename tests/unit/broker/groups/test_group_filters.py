@@ -503,7 +503,8 @@ async def test_conditions_are_judged_on_what_is_there(world: World) -> None:
 
 async def test_a_refused_filter_leaves_none_of_an_earlier_topic_of_the_name(world: World) -> None:
     await world.receive(filter="green")
-    await world.metadata.set_generation(Kind.TOPIC, TOPIC, 77)  # as if made again by another
+    was = world.metadata.snapshot.topics[TOPIC].generation
+    await world.metadata.set_generation(Kind.TOPIC, TOPIC, 77, was)  # as if made again by another
     snapshot = world.metadata.snapshot
     journal = world.broker.consumer_journal
     now = GroupSubscription("blue", SubscriptionSource.USED, None, 0, 1)

@@ -275,7 +275,8 @@ async def test_a_reader_of_a_topic_made_again_keeps_its_place_over_a_full_disk()
         world.store.fill(TOPIC, 0, numbered(1))
         await world.commit(1)
         world.broker.offset_cache.forget(topic=TOPIC)
-        await world.metadata.set_generation(Kind.TOPIC, TOPIC, 77)  # as if made again by another
+        was = world.metadata.snapshot.topics[TOPIC].generation
+        await world.metadata.set_generation(Kind.TOPIC, TOPIC, 77, was)  # as if made again
         world.store.fill(TOPIC, 0, numbered(3))
         snapshot = world.metadata.snapshot
         group, topic = snapshot.groups[GROUP], snapshot.topics[TOPIC]

@@ -11,8 +11,7 @@ from typing_extensions import override
 
 from app.broker import ports as broker_ports
 from app.broker.health import Condition
-from app.broker.journal.queue_records import QueueRecords
-from app.broker.ports import Group, Topic
+from app.broker.ports import Group, QueueRecords, Topic
 from app.cluster import AuditTrail, ClusterEvents
 from app.domain.access.accounts import Account, PrincipalSettings, StoredPolicy
 from app.domain.access.actions import Kind

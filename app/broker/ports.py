@@ -110,7 +110,34 @@ class StoredNames(Protocol):
         ...
 
 
-class Store(Protocol):
+class QueueRecords(Protocol):
+    """What reading a queue by offset needs of a store: of one that leads, or one that only follows.
+    Event loop, and reader threads with `wait_for_disk`."""
+
+    def bounds(self, topic: str, queue_id: int) -> QueueBounds: ...
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """What the next message of a queue gets."""
+        ...
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        tag_hashes: frozenset[int] | None = None,
+        end_offset: int | None = None,
+        in_place: bool = False,
+        wait_for_disk: bool = False,
+    ) -> ReadResult: ...
+
+    def decode(self, record: memoryview) -> StoredMessage: ...
+
+
+class Store(QueueRecords, Protocol):
     """The local log. Event loop only, but for reads with `wait_for_disk`."""
 
     on_arrival: Callable[[str, int], object]
@@ -166,10 +193,6 @@ class Store(Protocol):
         """With an `entry` before the frame: a crash may leave it with the first records only."""
         ...
 
-    def next_offset(self, topic: str, queue_id: int) -> int:
-        """What the next message of a queue gets."""
-        ...
-
     def append_step(
         self,
         parts: Sequence[StepPart],
@@ -194,22 +217,6 @@ class Store(Protocol):
     def timer_log(self) -> TimerLog:
         """The timer log beside this store. For one owner."""
         ...
-
-    def bounds(self, topic: str, queue_id: int) -> QueueBounds: ...
-
-    def read(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        *,
-        max_messages: int,
-        max_bytes: int,
-        tag_hashes: frozenset[int] | None = None,
-        end_offset: int | None = None,
-        in_place: bool = False,
-        wait_for_disk: bool = False,
-    ) -> ReadResult: ...
 
     def read_known(
         self, asked: Sequence[tuple[str, int, int, int]], max_bytes: int
@@ -260,8 +267,6 @@ class Store(Protocol):
     ) -> list[memoryview]:
         """The newest records of a topic with a key or client-given id, in the log's order."""
         ...
-
-    def decode(self, record: memoryview) -> StoredMessage: ...
 
     def average_bytes(self, topic: str, queue_id: int) -> int | None:
         """Size of a stored record of the queue, from a sample; None when there is none."""

@@ -395,6 +395,7 @@ class ReplicaDriver:
             history=history,
             end=LogEnd(log.written, log.flushed),
             high_watermark=min(self.high_watermark, log.written),
+            log_start=log.start,
             now_ms=parts.now_ms(),
             first_number=self._last_number,
             could_not_lead_ms=self._could_not_lead_ms,

@@ -24,6 +24,7 @@ from app.cluster import migrate
 from benchmarks.frames import request_frame, request_record
 from benchmarks.load import Connection, Work, generate, wrk
 from benchmarks.servers import running
+from tests.support.cluster.three_processes import leads_all
 from tests.support.metadata.postgres import PostgresServer
 from tests.support.nodes.free_ports import free_port
 from tests.support.nodes.waiting import wait_until
@@ -36,9 +37,6 @@ CONNECTIONS: Final = 64
 IDLE_SENDS: Final = 400
 IDLE_PAUSE_S: Final = 0.003
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
-_OF_A_STORE: Final = "curlew_store_damage_total"
-"""A figure that a node has while it leads."""
-_NONE_BEHIND: Final = 'curlew_degraded{code="REPLICAS_BEHIND"} 0'
 
 
 @dataclass
@@ -99,8 +97,7 @@ def nodes(server: PostgresServer, count: int) -> Iterator[Nodes]:
 
 
 def _has_all(url: str) -> bool:
-    figures = httpx.get(f"{url}/metrics").text
-    return _OF_A_STORE in figures and _NONE_BEHIND in figures
+    return leads_all(httpx.get(f"{url}/metrics").text)
 
 
 def _posting_frames() -> Work:

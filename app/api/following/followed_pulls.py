@@ -94,11 +94,13 @@ class FollowedPulls:
     ) -> tuple[PullAnswers, PullResult] | None:
         store = self._here.readable(is_stale=is_stale)
         view = self._metadata.snapshot.topics.get(topic)
-        turn = None if store is None or view is None else store.begin(topic, view.generation)
-        if store is None or turn is None:
+        if store is None or view is None:
             return None
         opened, result = self._opened_as(store), None
         request = replace(asked.request, wait_s=0.0, in_place=False)
+        turn = store.begin(topic, view.generation)
+        if turn is None:
+            return None
         try:
             result = await opened.puller.pull(topic, asked.queue_id, request)
         except CurlewError:
@@ -123,8 +125,9 @@ class FollowedPulls:
 
 def _is_enough(request: PullRequest, result: PullResult, is_stale: bool) -> bool:
     """Whether it is what the leader would give, or a part of it, and brings the reader on. At the
-    end of what is here only the leader knows what comes next; a gap is perhaps none there."""
-    if result.read.gaps:
+    end of what is here only the leader knows what comes next; a gap is perhaps none there, and what
+    is not readable here perhaps is there."""
+    if result.read.gaps or result.clamped:
         return False
     count, end = len(result.read.records), request.end_offset
     is_ended = end is not None and result.next_offset >= end

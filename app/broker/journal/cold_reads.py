@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import TypeVar
 
-from app.broker.journal.queue_records import QueueRecords
+from app.broker.ports import QueueRecords
 from app.domain.errors import ShuttingDown, SystemBusy
 from app.domain.shortages import HINTS, shortage_of
 from app.store import ColdRead, QueueBounds

@@ -6,7 +6,7 @@ nothing here blocks the event loop for longer than one look, and every look move
 """
 
 from app.broker.filters.filters import Filter
-from app.broker.journal.queue_records import QueueRecords
+from app.broker.ports import QueueRecords
 from app.domain.limits import FILTER_LOOK_BYTES, FILTER_LOOK_MESSAGES
 from app.store import ReadResult
 from app.store.formats.record.record import stored_properties

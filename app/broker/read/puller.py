@@ -13,8 +13,7 @@ from typing import Final, Protocol
 from app.broker.context import Gate
 from app.broker.filters.filters import Filter, parse_filter
 from app.broker.journal.cold_reads import ColdReads, find_offset_at
-from app.broker.journal.queue_records import QueueRecords
-from app.broker.ports import Metadata
+from app.broker.ports import Metadata, QueueRecords
 from app.broker.read.far_reads import FarReads
 from app.broker.read.filter_scan import first_records, read_matching
 from app.broker.read.long_polls import LongPolls, Watch

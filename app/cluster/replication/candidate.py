@@ -182,11 +182,6 @@ class Candidate:
         )
 
 
-def refused(asked: UncleanAsked, refusal: UncleanRefusal) -> UncleanJudged:
-    """Without a look at the others."""
-    return UncleanJudged(asked.number, refusal)
-
-
 class UncleanCandidate(Candidate):
     """A replica that an operator has stand, which is not in sync, where all that are may be lost.
 
@@ -201,7 +196,10 @@ class UncleanCandidate(Candidate):
 
     @override
     def tick(self) -> Outcome:
-        return self._told(super().tick())
+        outcome, state = super().tick(), self._state
+        if not self._is_judged and self._waited_ms >= state.timing.lease_ms:
+            outcome = Outcome.GIVEN_UP  # whoever asked has no row to wait for
+        return self._told(outcome)
 
     @override
     def database_away(self, change: RowChange | None) -> Outcome:
@@ -211,7 +209,7 @@ class UncleanCandidate(Candidate):
         if outcome is Outcome.GIVEN_UP and not self._is_judged:
             self._is_judged = True
             away = UncleanRefusal.DATABASE_AWAY
-            self._state.actions.append(refused(self._asked, away))
+            self._state.actions.append(UncleanJudged(self._asked.number, away))
         return outcome
 
     @override
@@ -255,8 +253,7 @@ class UncleanCandidate(Candidate):
         elif not state.is_lease_over():
             found = UncleanRefusal.LEASE_HOLDS, leader
         elif state.now_ms - state.heard_leader_ms < state.timing.lease_ms:
-            heard = state.leader_heard
-            found = UncleanRefusal.LEADER_ANSWERS, leader if heard is None else heard[0]
+            found = UncleanRefusal.LEADER_ANSWERS, state.heard_leader or leader
         elif (ahead := self._first(self._has_more)) is not None:
             found = UncleanRefusal.ANOTHER_HAS_MORE, ahead
         return found

@@ -125,14 +125,7 @@ class Follower:
             row = state.row
             if row is None or row.term.epoch < message.term.epoch:
                 return  # it greets again, until the row says whether a loss was told
-            if row.loss_epoch > state.log_term.epoch:
-                state.actions.append(MakeAnew(f"{node} leads since a loss that was told"))
-                return
-            self._stopped = (
-                f"{node} has the log only up to {message.cut_to}, and up to"
-                f" {state.high_watermark} it was confirmed"
-            )
-            state.alarm(CUT_BELOW_WATERMARK, self._stopped)
+            self._cannot_cut(node, message.cut_to, is_told=row.loss_epoch > state.log_term.epoch)
             return
         state.promise_term(message.term)
         state.note_in_sync(message.in_sync_version, message.in_sync)
@@ -146,6 +139,20 @@ class Follower:
         connection.received = message.cut_to
         self._heard_watermark(connection, message.high_watermark)
         self._say_ends(connection)
+
+    def _cannot_cut(self, node: str, cut_to: int, *, is_told: bool) -> None:
+        """The leader lacks what was confirmed here. Where that loss was told (`is_told`) what was
+        made of the log is thrown away; but the log stays, so it has to reach what is to be kept."""
+        state = self._state
+        if is_told and cut_to >= state.log_start:
+            state.actions.append(MakeAnew(f"{node} leads since a loss that was told"))
+            return
+        self._stopped = f"{node} has the log only up to {cut_to}, and " + (
+            f"this one begins at {state.log_start}: start the node with an empty data directory"
+            if is_told
+            else f"up to {state.high_watermark} it was confirmed"
+        )
+        state.alarm(CUT_BELOW_WATERMARK, self._stopped)
 
     def _accepts(self, term: Term) -> bool:
         return not self._state.promise.term.excludes(term)

@@ -6,12 +6,7 @@ safe for several threads.
 
 from typing import TypeAlias, assert_never
 
-from app.cluster.replication.candidate import (
-    Candidate,
-    Outcome,
-    UncleanCandidate,
-    refused,
-)
+from app.cluster.replication.candidate import Candidate, Outcome, UncleanCandidate
 from app.cluster.replication.confirmation import LogEnd
 from app.cluster.replication.events import (
     Action,
@@ -33,6 +28,7 @@ from app.cluster.replication.events import (
     Tick,
     TransferAsked,
     UncleanAsked,
+    UncleanJudged,
     UncleanRefusal,
 )
 from app.cluster.replication.follower import Follower
@@ -178,19 +174,23 @@ class Replica:
         return self._questions
 
     def _unclean_asked(self, asked: UncleanAsked) -> None:
-        """Stand for it, where this replica only follows."""
-        role, refusal = self._role, None
+        """Stand for it, where this replica only follows and hears of no leader. The answer of the
+        others is not waited for where one was heard a moment ago."""
+        role, state = self._role, self.state
+        refusal, node = None, None
         if isinstance(role, Leader):
             refusal = UncleanRefusal.LEADS
         elif isinstance(role, UncleanCandidate) or (isinstance(role, Candidate) and role.term):
             refusal = UncleanRefusal.TAKING_PART
-        elif self.state.is_broken:
+        elif state.is_broken:
             refusal = UncleanRefusal.LOG_FAILED
+        elif state.now_ms - state.heard_leader_ms < state.timing.silence_ms and state.heard_leader:
+            refusal, node = UncleanRefusal.LEADER_ANSWERS, state.heard_leader
         else:
             question = self._next_question(role)
-            self._take_role(UncleanCandidate(self.state, question, asked))
+            self._take_role(UncleanCandidate(state, question, asked))
         if refusal is not None:
-            self.state.actions.append(refused(asked, refusal))
+            state.actions.append(UncleanJudged(asked.number, refusal, node))
 
     def _should_stand(self) -> bool:
         """R1: the shard was handed to this node, or is its own, or the leader is silent for a lease

@@ -64,7 +64,7 @@ class ReplicaState:
     high_watermark: int
     """The highest that was heard, or that the checkpoint has."""
     log_start: int = 0
-    """Where the log of the last leader that was followed began, as it said last."""
+    """Where the log begins here, or where the leader's does, as it said last."""
     given_to_log: int = 0
     """The end of the blocks that the log was given; those behind `end.written` are being written,
     also when the connection they came by is gone."""
@@ -115,6 +115,15 @@ class ReplicaState:
         if history != self.history:
             self.history = history
             self.actions.append(KeepHistory(history))
+
+    @property
+    def heard_leader(self) -> str | None:
+        """Another node that leads, as this replica knows; None: it knows of none."""
+        row = self.row
+        node = None if row is None or row.leader is None else row.leader.node
+        if self.leader_heard is not None:
+            node = self.leader_heard[0]
+        return None if node == self.me.node else node
 
     @property
     def is_in_sync(self) -> bool:

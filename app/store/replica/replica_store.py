@@ -82,19 +82,24 @@ class ReplicaDirectory:
     def make_anew(self, reason: str) -> None:
         """Forget what was made of the log, which stays: the next opening has shown nothing, and has
         another incarnation. No store is open. Raises `OSError`; may be repeated, also behind a
-        kill."""
+        kill: up to the last step the checkpoint says how much was shown, so that this is asked for
+        again."""
         self.incarnation.renew(reason)
         files = self.files
-        for path in (paths.CHECKPOINT, paths.CHECKPOINT_COPY):  # first: it says what the rest is
-            if files.exists(path):
-                files.remove(path)
-        files.sync_directory("")
         queues = [
             paths.queue_directory(topic, queue_id) for topic, queue_id in queue_directories(files)
         ]
-        for directory in (*queues, paths.INDEX, paths.TIMER_LOG):
-            for name in names_in(files, directory) or ():
-                files.remove(f"{directory}/{name}")
+        for directory in (paths.TIMER_LOG, paths.INDEX, *queues):
+            names = names_in(files, directory)
+            for name in names or ():
+                with contextlib.suppress(IsADirectoryError, PermissionError):  # no store made it
+                    files.remove(f"{directory}/{name}")
+            if names:
+                files.sync_directory(directory)
+        for path in (paths.CHECKPOINT, paths.CHECKPOINT_COPY):
+            if files.exists(path):
+                files.remove(path)
+        files.sync_directory("")
 
     def release(self) -> None:
         """Let go of the lock; all openings have ended."""

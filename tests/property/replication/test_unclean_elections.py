@@ -86,6 +86,9 @@ def test_not_while_a_lease_holds_or_somebody_in_sync_answers() -> None:
     assert judged(shard, "B").refusal is UncleanRefusal.LEADS
     pass_until(shard, lambda: shard.nodes["C"].member in shard.database.row.in_sync)
     shard.nodes["B"].stop()
+    found = judged(shard, "C")
+    assert (found.refusal, found.node) == (UncleanRefusal.LEADER_ANSWERS, "B")
+    pass_time(shard, TIMING.silence_ms)
     assert judged(shard, "C").refusal is UncleanRefusal.IN_SYNC
     assert not shard.lost
 

@@ -99,7 +99,7 @@ class Shard:
 
         def are_in_sync() -> bool:
             figures = [self.figures(name) for name in self.nodes]
-            return any(_OF_A_STORE in each and _NONE_BEHIND in each for each in figures)
+            return any(map(leads_all, figures))
 
         wait_until(are_in_sync, within_s)
 
@@ -116,6 +116,11 @@ class Shard:
         request = partial(httpx.request, method, url, json=body)
         host = self._hosts.get(name)
         return host.call(request) if host else request()
+
+
+def leads_all(figures: str) -> bool:
+    """Whether `/metrics` is of a leader that counts all others in."""
+    return _OF_A_STORE in figures and _NONE_BEHIND in figures
 
 
 def _forget(node: RunningNode) -> None:

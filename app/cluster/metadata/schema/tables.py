@@ -38,6 +38,18 @@ NAME = String(255)
 NUL = "\0"
 """No text of PostgreSQL has one, not even to be compared with: what has one is not there."""
 
+
+def _of_topic() -> Column[str]:
+    """Part of the key of what goes with its topic."""
+    return Column("topic", NAME, ForeignKey("topics.name", ondelete="CASCADE"), primary_key=True)
+
+
+def _of_group() -> Column[str]:
+    """Part of the key of what goes with its group."""
+    row = ForeignKey("consumer_groups.name", ondelete="CASCADE")
+    return Column("consumer_group", NAME, row, primary_key=True)
+
+
 topics = Table(
     "topics",
     metadata,
@@ -73,7 +85,7 @@ topics = Table(
 topic_queues = Table(
     "topic_queues",
     metadata,
-    Column("topic", NAME, ForeignKey(topics.c.name, ondelete="CASCADE"), primary_key=True),
+    _of_topic(),
     Column("generation", BigInteger, primary_key=True, autoincrement=False),
     Column("queue_id", Integer, primary_key=True, autoincrement=False),
     Column("perm", String(32), nullable=False, comment="rw, r, w or none"),
@@ -109,13 +121,8 @@ consumer_groups = Table(
 group_subscriptions = Table(
     "group_subscriptions",
     metadata,
-    Column(
-        "consumer_group",
-        NAME,
-        ForeignKey(consumer_groups.c.name, ondelete="CASCADE"),
-        primary_key=True,
-    ),
-    Column("topic", NAME, ForeignKey(topics.c.name, ondelete="CASCADE"), primary_key=True),
+    _of_group(),
+    _of_topic(),
     Column("filter", Text, nullable=True, comment="null: whoever comes next names one"),
     Column("set_by", Text, nullable=True, comment="a principal; null: nobody in particular"),
     Column("set_ms", BigInteger, nullable=False),
@@ -127,13 +134,8 @@ group_subscriptions = Table(
 committed_offsets = Table(
     "committed_offsets",
     metadata,
-    Column(
-        "consumer_group",
-        NAME,
-        ForeignKey(consumer_groups.c.name, ondelete="CASCADE"),
-        primary_key=True,
-    ),
-    Column("topic", NAME, ForeignKey(topics.c.name, ondelete="CASCADE"), primary_key=True),
+    _of_group(),
+    _of_topic(),
     Column("queue_id", Integer, primary_key=True, autoincrement=False),
     Column("committed_offset", BigInteger, nullable=False),
     Column("updated_ms", BigInteger, nullable=False),
@@ -145,13 +147,8 @@ committed_offsets = Table(
 first_uses = Table(
     "first_uses",
     metadata,
-    Column(
-        "consumer_group",
-        NAME,
-        ForeignKey(consumer_groups.c.name, ondelete="CASCADE"),
-        primary_key=True,
-    ),
-    Column("topic", NAME, ForeignKey(topics.c.name, ondelete="CASCADE"), primary_key=True),
+    _of_group(),
+    _of_topic(),
     Column("used_ms", BigInteger, nullable=False),
     Index(None, "topic"),
     comment="when groups that begin at the end of a topic of several shards were first used there",
@@ -170,12 +167,7 @@ group_generations = Table(
 group_members = Table(
     "group_members",
     metadata,
-    Column(
-        "consumer_group",
-        NAME,
-        ForeignKey(consumer_groups.c.name, ondelete="CASCADE"),
-        primary_key=True,
-    ),
+    _of_group(),
     Column("client_id", NAME, primary_key=True),
     Column("profile", Text, nullable=False, comment="JSON: subscriptions, strategy, room, queues"),
     Column("joined_ms", BigInteger, nullable=False),
@@ -188,12 +180,7 @@ group_members = Table(
 group_queues = Table(
     "group_queues",
     metadata,
-    Column(
-        "consumer_group",
-        NAME,
-        ForeignKey(consumer_groups.c.name, ondelete="CASCADE"),
-        primary_key=True,
-    ),
+    _of_group(),
     Column("topic", NAME, primary_key=True),
     Column("queue_id", Integer, primary_key=True, autoincrement=False),
     Column("owner", NAME, nullable=True),
@@ -207,12 +194,7 @@ group_queues = Table(
 rebalances = Table(
     "rebalances",
     metadata,
-    Column(
-        "consumer_group",
-        NAME,
-        ForeignKey(consumer_groups.c.name, ondelete="CASCADE"),
-        primary_key=True,
-    ),
+    _of_group(),
     Column("generation", BigInteger, primary_key=True, autoincrement=False),
     Column("at_ms", BigInteger, nullable=False),
     Column("reason", String(32), nullable=False),
@@ -222,12 +204,7 @@ rebalances = Table(
 offset_snapshots = Table(
     "offset_snapshots",
     metadata,
-    Column(
-        "consumer_group",
-        NAME,
-        ForeignKey(consumer_groups.c.name, ondelete="CASCADE"),
-        primary_key=True,
-    ),
+    _of_group(),
     Column("name", NAME, primary_key=True),
     Column("created_ms", BigInteger, nullable=False),
     Column(

@@ -120,6 +120,22 @@ def test_a_replica_whose_log_was_given_up_is_made_anew() -> None:
     assert [type(action) for action in state.actions] == [MakeAnew]
 
 
+def test_a_log_that_begins_behind_what_the_leader_has_needs_an_empty_directory() -> None:
+    """Made anew it would keep its log, of which nothing is left by then."""
+    for log_start, expected in ((50, MakeAnew), (51, Alarm)):
+        state, follower = following(written=100)
+        state.high_watermark, state.log_start = 80, log_start
+        lost = Term(2, 9)
+        state.row = ShardRow(lost, Member("A", 1), frozenset({Member("A", 1)}), 2, 1, loss_epoch=2)
+        follower.tick()
+        state.actions.clear()
+        follower.welcome("A", Welcome(follower.session, lost, 2, state.row.in_sync, 50, 0))
+        (action,) = state.actions
+        assert type(action) is expected
+        if isinstance(action, Alarm):
+            assert "begins at 51: start the node with an empty data directory" in action.detail
+
+
 def test_who_would_rest_if_it_were_named_says_so_until_it_would_not() -> None:
     state, follower = following(written=100)
     state.now_ms, state.could_not_lead_ms = 10_000, 9_000

@@ -1,7 +1,17 @@
 """Openings of one replica, one behind the other: nothing of an earlier one counts in a later."""
 
 from app.cluster.replication.confirmation import LogEnd
-from app.cluster.replication.events import Action, ChangeRow, Received, RowSeen, Send, Tick
+from app.cluster.replication.events import (
+    Action,
+    ChangeRow,
+    Received,
+    RowSeen,
+    Send,
+    Tick,
+    UncleanAsked,
+    UncleanJudged,
+    UncleanRefusal,
+)
 from app.cluster.replication.messages import AskEnds, EndsAnswer, Hello, Message, Welcome
 from app.cluster.replication.replica import Replica
 from app.cluster.replication.replica_state import ReplicaState, Timing
@@ -89,3 +99,31 @@ def test_numbers_are_counted_over_all_that_it_does() -> None:
     replica.handle(RowSeen(row, 0, 6_000), 6_000)
     replica.handle(Tick(), 6_050)
     assert replica.last_number == 56
+
+
+def asked_to_lead(replica: Replica, now_ms: int) -> list[UncleanJudged]:
+    actions = replica.handle(UncleanAsked(3, "an operator", is_dry_run=False), now_ms)
+    return [each for each in actions if isinstance(each, UncleanJudged)]
+
+
+def test_who_heard_a_leader_a_moment_ago_does_not_stand_by_command() -> None:
+    """The others need not be asked, which may take longer than the operator waits."""
+    replica = opened(first_number=50)
+    hello = greeting(replica, ShardRow(TERM, A, IN_SYNC, 1, 1))
+    replica.handle(Received("A", Welcome(hello.session, TERM, 1, IN_SYNC, 100, 0)), 1_060)
+    silent_ms = 1_060 + replica.state.timing.silence_ms
+    for now_ms in range(1_100, silent_ms, 200):
+        (judged,) = asked_to_lead(replica, now_ms)
+        assert (judged.refusal, judged.node) == (UncleanRefusal.LEADER_ANSWERS, "A")
+    assert asked_to_lead(replica, silent_ms) == []
+
+
+def test_who_asks_for_it_hears_within_a_lease_that_the_database_says_nothing() -> None:
+    replica = opened(first_number=50)
+    lease_ms = replica.state.timing.lease_ms
+    assert asked_to_lead(replica, 1_050) == []
+    told: list[UncleanJudged] = []
+    for now_ms in range(1_100, 1_050 + lease_ms + 100, 50):
+        actions = replica.handle(Tick(), now_ms)
+        told += [each for each in actions if isinstance(each, UncleanJudged)]
+    assert [each.refusal for each in told] == [UncleanRefusal.DATABASE_AWAY]

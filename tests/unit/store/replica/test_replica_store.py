@@ -237,3 +237,98 @@ def test_segments_are_deleted_below_the_leaders_start_and_behind_the_checkpoint(
     assert again.store.high_watermark == last
     assert units(again.store.parts.queues) == kept
     assert again.directory.incarnation.number == 1
+
+
+class Killed(Exception):
+    """The process dies here."""
+
+
+def stopped(leader: StoreParts) -> SimulatedFiles:
+    """A directory that has shown all of the log, with timers and an index."""
+    opened = Opened(SimulatedFiles())
+    opened.take(leader, block_ends(leader.log)[-1])
+    opened.show(block_ends(leader.log)[-1])
+    opened.stop()
+    files = opened.files
+    files.make_directory(paths.TIMER_LOG)
+    for name in (paths.TIMER_MANIFEST, paths.timer_run(0)):
+        files.open(name, create=True).close()
+    files.sync_directory(paths.TIMER_LOG)
+    return files
+
+
+def derived(files: SimulatedFiles) -> list[str]:
+    """Files that are made of the log."""
+    directories = (paths.TIMER_LOG, paths.INDEX, paths.CONSUME_QUEUES)
+    inodes = files.names.items()
+    return [path for path, each in inodes if path.startswith(directories) and not each.directory]
+
+
+def made_anew(files: SimulatedFiles) -> Opened:
+    directory = ReplicaDirectory(files, lambda: 7)
+    directory.make_anew("a loss was told")
+    directory.release()
+    assert derived(files) == []
+    return Opened(files, number=8)
+
+
+def test_made_anew_it_has_shown_nothing_and_is_another_member(leader: StoreParts) -> None:
+    files = stopped(leader)
+    assert len(derived(files)) > 4
+    again = made_anew(files)
+    assert again.store.high_watermark == 0
+    assert again.store.log.written == block_ends(leader.log)[-1]
+    assert again.directory.incarnation.number != 1
+    again.show(again.store.log.written)
+    assert units(again.store.parts.queues) == units_of_log(leader.log, again.store.log.written)
+
+
+@pytest.mark.parametrize("is_power_lost", [False, True])
+def test_killed_while_it_is_made_anew_it_is_asked_for_again(
+    leader: StoreParts, is_power_lost: bool
+) -> None:
+    """As long as anything is left of what was made, the checkpoint says that it was shown."""
+    steps = 0
+    while True:
+        files, calls = stopped(leader), 0
+
+        def die(kind: str, last: int = steps) -> None:
+            nonlocal calls
+            if kind in ("unlink", "sync_directory"):
+                calls += 1
+                if calls > last:
+                    raise Killed
+
+        directory = ReplicaDirectory(files, lambda: 7)
+        files.on_call = die
+        try:
+            directory.make_anew("a loss was told")
+        except Killed:
+            files.on_call = lambda _kind: None
+        else:
+            break
+        after = files.crash(CrashPlan(0, {}, NOTHING)) if is_power_lost else files.kill()
+        left = derived(after)
+        again = Opened(after, number=9)
+        assert again.store.high_watermark or not left, f"killed at step {steps}: {left}"
+        assert again.directory.incarnation.number != 1 or not steps
+        again.stop()
+        assert made_anew(after).store.high_watermark == 0
+        steps += 1
+    assert steps > 10
+
+
+def test_a_directory_among_the_queues_that_no_store_made_stays(leader: StoreParts) -> None:
+    class Strange(SimulatedFiles):
+        def remove(self, path: str) -> None:
+            if self.names[path].directory:
+                raise IsADirectoryError(path)
+            super().remove(path)
+
+    files = stopped(leader)
+    files.__class__ = Strange
+    files.make_directory(f"{paths.INDEX}/notes")
+    directory = ReplicaDirectory(files, lambda: 7)
+    directory.make_anew("a loss was told")
+    assert derived(files) == []
+    assert files.exists(f"{paths.INDEX}/notes")

@@ -23,6 +23,7 @@ from app.cluster.replication.events import (
     Action,
     Alarm,
     AppendTermStart,
+    BeginAnew,
     CannotLead,
     ChangeRow,
     CutLog,
@@ -31,6 +32,7 @@ from app.cluster.replication.events import (
     Event,
     KeepHistory,
     KeepPromise,
+    LogBegins,
     LogEnds,
     MakeAnew,
     MoveWatermark,
@@ -47,7 +49,7 @@ from app.cluster.replication.events import (
     UncleanJudged,
     WriteBlocks,
 )
-from app.cluster.replication.messages import Blocks, Message, Watermark, Welcome
+from app.cluster.replication.messages import Blocks, Hello, Message, Watermark, Welcome
 from app.cluster.replication.replica import Replica
 from app.cluster.replication.replica_state import ReplicaState, Timing
 from app.cluster.replication.terms import Member, TermStart, cut_history
@@ -150,6 +152,8 @@ class ReplicaDriver:
                 self._close(node)
                 self._run()
                 return
+        elif isinstance(message, Hello) and self._is_owner_leading:
+            self._events.append((LogBegins(self._log.start), None))
         self._events.append((Received(node, message), checked))
         self._run()
 
@@ -277,6 +281,10 @@ class ReplicaDriver:
                 owner.unclean_judged(action)
             case MakeAnew(reason):
                 owner.make_anew(reason)
+                self._leave_all(reason)
+            case BeginAnew(start, history, reason):
+                self._log.check_begins(start)
+                owner.begin_anew(start, history, reason)
                 self._leave_all(reason)
 
     # --- actions

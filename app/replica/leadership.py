@@ -101,6 +101,7 @@ class Leadership:
         self._give = give
         self._lacks = lacks
         self._serving: asyncio.Task[None] | None = None
+        self._is_broker_there = False
         self._writer: WriterThread | None = None
 
     def make_writer(self, work: Callable[[], bool]) -> WriterThread:
@@ -150,8 +151,7 @@ class Leadership:
         """Refuse appends because too few replicas are in sync; None: enough are. `may_begin`: the
         broker of the term begins all the same, so that messages can be read."""
         self._too_few = too_few
-        begins = self._serving is None or not self._serving.done()
-        self.gate.too_few = None if may_begin and begins else too_few
+        self.gate.too_few = None if may_begin and not self._is_broker_there else too_few
 
     def serve(self) -> None:
         """The term's block, and all before it, is confirmed: let the node begin."""
@@ -159,11 +159,18 @@ class Leadership:
             return
         topic = self._block.topic
         self.store.trim(topic, QUEUE, self.store.bounds(topic, QUEUE).max_offset)
-        self._serving = asyncio.ensure_future(self._hooks.on_serve(self.term, self.store))
+        self._serving = asyncio.ensure_future(self._serve())
         self._serving.add_done_callback(self._is_serving)
 
+    async def _serve(self) -> None:
+        """In the turn in which the broker is there, what needs more replicas is refused."""
+        try:
+            await self._hooks.on_serve(self.term, self.store)
+        finally:
+            self._is_broker_there = True
+            self.gate.too_few = self._too_few
+
     def _is_serving(self, task: asyncio.Task[None]) -> None:
-        self.gate.too_few = self._too_few
         if not task.cancelled() and task.exception() is not None:
             _LOG.error("the broker of the term cannot begin", exc_info=task.exception())
             self._lacks(self, f"the broker cannot begin: {task.exception()!r}")

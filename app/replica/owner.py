@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 
 from typing_extensions import override
@@ -19,6 +20,7 @@ from app.cluster.replication.events import Appended, Event, RoomSeen, UncleanJud
 from app.cluster.replication.terms import Term, TermStart
 from app.domain.limits import MIB
 from app.domain.shortages import shortage_of
+from app.replica.kept_terms import history_document
 from app.replica.leadership import LeaderHooks, Leadership
 from app.replica.ports import ReplicaOwner
 from app.store import MessageStore
@@ -75,6 +77,8 @@ class StoreOwner(ReplicaOwner):
         """Of the driver, while it carries actions out: what is given is taken in behind them."""
         self.lacks: Callable[[str], object]
         """Of the driver."""
+        self.tell_leading: Callable[[], object]
+        """Of the runner: whether enough replicas are in sync."""
         self.alarms: dict[str, AlarmState] = {}
         self.following: ReplicaStore
         self.followed: FollowedStore | None = None
@@ -101,8 +105,8 @@ class StoreOwner(ReplicaOwner):
         self._room_ms = 0
         self._is_full = False
         """As was told last."""
-        self._to_make_anew: str | None = None
-        """Why, where the next opening has to show nothing."""
+        self._to_do_before: Callable[[], object] | None = None
+        """Before the next opening."""
         self._delete_below = 0
         """Where the leader's log begins, as it said."""
 
@@ -262,6 +266,7 @@ class StoreOwner(ReplicaOwner):
     @override
     def serve(self, term: Term) -> None:
         assert self.leading is not None
+        self.tell_leading()  # before the broker takes anything
         self._loop.call_soon_threadsafe(self.leading.serve)
 
     @override
@@ -313,7 +318,15 @@ class StoreOwner(ReplicaOwner):
     @override
     def make_anew(self, reason: str) -> None:
         self.alarm("REPLICA_MADE_ANEW", reason)
-        self._to_make_anew, self.is_spoiled = reason, True
+        self._to_do_before = partial(self._directory.make_anew, reason)
+        self.is_spoiled = True
+
+    @override
+    def begin_anew(self, start: int, history: tuple[TermStart, ...], reason: str) -> None:
+        self.alarm("REPLICA_BEGINS_ANEW", reason)
+        starts = history_document(history).starts
+        self._to_do_before = partial(self._directory.begin_anew, start, starts, reason)
+        self.is_spoiled = True
 
     @override
     def alarm(self, code: str, detail: str) -> None:
@@ -337,9 +350,9 @@ class StoreOwner(ReplicaOwner):
         self._end_reads()
         self._end_checkpoint()
         self.following.close()
-        if self._to_make_anew is not None:
-            self._directory.make_anew(self._to_make_anew)
-            self._to_make_anew = None
+        if self._to_do_before is not None:
+            self._to_do_before()
+            self._to_do_before = None
         self.open()
 
     def close(self, *, is_clean: bool) -> None:

@@ -7,7 +7,7 @@ from app.cluster.replication.confirmation import LogEnd
 from app.cluster.replication.events import UncleanJudged
 from app.cluster.replication.messages import Blocks, Message
 from app.cluster.replication.shard_row import RowChange
-from app.cluster.replication.terms import Term
+from app.cluster.replication.terms import Term, TermStart
 
 
 class Peers(Protocol):
@@ -122,6 +122,11 @@ class ReplicaOwner(Protocol):
 
     def make_anew(self, reason: str) -> None:
         """Have the store opened again as one that has shown nothing, in another incarnation."""
+        ...
+
+    def begin_anew(self, start: int, history: tuple[TermStart, ...], reason: str) -> None:
+        """Have the store opened again with an empty log that begins at `start`, in another
+        incarnation; `history` is that of the bytes below."""
         ...
 
     def alarm(self, code: str, detail: str) -> None:

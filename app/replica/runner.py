@@ -74,6 +74,7 @@ class ReplicaRunner(Replicating):
         )
         self._owner.give = self._give
         self._owner.lacks = self._lacks
+        self._owner.tell_leading = self._look
         self._driver: ReplicaDriver | None = None
         self._failed: str | None = None
         self._status = NOTHING

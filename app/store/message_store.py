@@ -114,7 +114,10 @@ class MessageStore(ReadableQueues):
         self._lookups = Lookups(
             self.store_id, source, queues, index, self._config, parts.repair.damages
         )
-        self._expiring = RetentionRun(self._files, source, queues, index, self.pins, parts.clock)
+        self._expiring = RetentionRun(
+            *(self._files, source, queues, index, self.pins, parts.clock),
+            None if gate is None else self.floor_journal,
+        )
 
     @classmethod
     def open(
@@ -156,6 +159,7 @@ class MessageStore(ReadableQueues):
         Nobody may read beyond `confirmed_end` before the gate says so. Blocks. Raises `OSError`."""
         store = cls(parts, lock, turns, workers, gate, checkpoints)
         store._writer.watermarks.confirmed = confirmed_end
+        store.floor_journal.note_risen()  # by what was deleted while this replica followed
         store._start(writes_checkpoint=False)
         return store
 
@@ -380,10 +384,8 @@ class MessageStore(ReadableQueues):
         beyond the end.
         """
         queue = self._queues.find(topic, queue_id)
-        if queue is not None:
-            self.floor_journal.has_risen |= (
-                queue.expire_below(min(min_offset, queue.max_offset)) > 0
-            )
+        if queue is not None and queue.expire_below(min(min_offset, queue.max_offset)):
+            self.floor_journal.note_risen()
 
     def apply_retention(self, policy: RetentionPolicy) -> RetentionReport:
         """Expire messages and delete files as `policy` says; refuse or take writes again.
@@ -392,7 +394,8 @@ class MessageStore(ReadableQueues):
         Raises `OSError`.
         """
         report = self._expiring.apply(policy, end=self._writer.watermarks.confirmed)
-        self.floor_journal.has_risen |= report.expired_messages > 0
+        if report.expired_messages:
+            self.floor_journal.note_risen()
         if report.refuse_writes:
             reason = f"the disk is {report.disk_used_ratio:.0%} full"
             self.shortages.begins(_NEARLY_FULL, Shortage.ROOM, f"messages are refused: {reason}")

@@ -82,6 +82,15 @@ class LogEnds:
 
 
 @dataclass(frozen=True, slots=True)
+class LogBegins:
+    """Where the log of this replica begins, as retention has left it: from there on the log says
+    all, also where queues begin of which it has no message. Given to a leader before each `Hello`.
+    """
+
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
 class SyncFailed:
     """The medium has failed. The node takes no more writes until it starts again (R8)."""
 
@@ -135,6 +144,7 @@ Event: TypeAlias = (
     | DatabaseAway
     | Appended
     | LogEnds
+    | LogBegins
     | SyncFailed
     | CannotLead
     | RoomSeen
@@ -309,6 +319,18 @@ class MakeAnew:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class BeginAnew:
+    """The leader has deleted what would come next here: throw away the log and all that is made of
+    it, take another incarnation, and have an empty log begin at `start`. Nothing more is done
+    before the store is opened again."""
+
+    start: int
+    history: tuple[TermStart, ...]
+    """Of the leader's log below `start`."""
+    reason: str
+
+
 Action: TypeAlias = (
     Send
     | SendBlocks
@@ -328,4 +350,5 @@ Action: TypeAlias = (
     | Alarm
     | UncleanJudged
     | MakeAnew
+    | BeginAnew
 )

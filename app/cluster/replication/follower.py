@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from app.cluster.replication.confirmation import LogEnd
 from app.cluster.replication.events import (
     Action,
+    BeginAnew,
     CutLog,
     DeleteBelow,
     MakeAnew,
@@ -126,6 +127,13 @@ class Follower:
             if row is None or row.term.epoch < message.term.epoch:
                 return  # it greets again, until the row says whether a loss was told
             self._cannot_cut(node, message.cut_to, is_told=row.loss_epoch > state.log_term.epoch)
+            return
+        if message.begins_at > message.cut_to:
+            reason = (
+                f"the log of {node} begins at {message.begins_at}, and this one has it up to"
+                f" {message.cut_to}"
+            )
+            state.actions.append(BeginAnew(message.begins_at, message.history, reason))
             return
         state.promise_term(message.term)
         state.note_in_sync(message.in_sync_version, message.in_sync)

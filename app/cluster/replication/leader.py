@@ -246,6 +246,9 @@ class Leader:
             return  # an older connection of the same process
         history = cut_history(state.history, state.end.written)
         cut_to = common_end(history, state.end.written, message.history, message.end)
+        if cut_to < state.log_start:
+            self._have_begin_anew(node, message, cut_to)
+            return
         if view.member != message.member:
             view.ends = NOTHING
             view.mark_end, view.mark_ms = state.end.written, state.now_ms
@@ -268,6 +271,17 @@ class Leader:
                 ),
             )
         )
+
+    def _have_begin_anew(self, node: str, message: Hello, cut_to: int) -> None:
+        """The log of the follower goes on where this one's is deleted. It is no follower before it
+        greets again."""
+        state, start = self._state, self._state.log_start
+        history = cut_history(state.history, start)
+        version, in_sync = state.promise.in_sync_version, state.promise.in_sync
+        welcome = Welcome(
+            message.session, self.term, version, in_sync, cut_to, cut_to, start, history
+        )
+        state.actions.append(Send(node, welcome))
 
     def ends(self, node: str, message: Ends) -> None:
         """A follower has written or synced further, or has noted a set."""

@@ -32,6 +32,11 @@ class Welcome:
     in_sync: frozenset[Member]
     cut_to: int
     high_watermark: int
+    begins_at: int = 0
+    """Where the leader's log begins, if that is behind `cut_to`: what would follow is deleted, and
+    the follower's log is to begin there, too."""
+    history: tuple[TermStart, ...] = ()
+    """Of the leader's log below `begins_at`."""
 
 
 @dataclass(frozen=True, slots=True)

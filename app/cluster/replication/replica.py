@@ -16,6 +16,7 @@ from app.cluster.replication.events import (
     DatabaseAway,
     Disconnected,
     Event,
+    LogBegins,
     LogEnds,
     ReadRow,
     Received,
@@ -50,7 +51,14 @@ from app.cluster.replication.shard_row import HandOver
 from app.cluster.replication.terms import next_member
 
 LocalEvent: TypeAlias = (
-    Appended | LogEnds | Disconnected | SyncFailed | CannotLead | RoomSeen | TransferAsked
+    Appended
+    | LogEnds
+    | LogBegins
+    | Disconnected
+    | SyncFailed
+    | CannotLead
+    | RoomSeen
+    | TransferAsked
 )
 
 
@@ -114,6 +122,8 @@ class Replica:
         role, state = self._role, self.state
         if isinstance(event, LogEnds):
             state.end = LogEnd(event.written, event.flushed)
+        elif isinstance(event, LogBegins):
+            state.log_start = event.start
         elif isinstance(event, Appended):
             state.given_to_log = event.end
         elif isinstance(event, SyncFailed):
@@ -140,7 +150,7 @@ class Replica:
             role.resign(event.reason if isinstance(event, CannotLead) else "a sync failed")
         elif isinstance(event, TransferAsked):
             role.leave(event)
-        elif not isinstance(event, RoomSeen):
+        elif not isinstance(event, RoomSeen | LogBegins):
             assert_never(event)
 
     def _was_paused(self, gap_ms: int) -> None:

@@ -209,6 +209,8 @@ def _check_stream(message: Welcome | Blocks | Ends | Watermark, size: int) -> No
             _check_set(message.in_sync)
             _check_numbers(message.in_sync_version, message.cut_to, message.high_watermark)
             _need(message.high_watermark <= message.cut_to, "its watermark is behind its end")
+            _check_numbers(message.begins_at)
+            _check_history(message.history, message.begins_at)
         case Blocks():
             _check_numbers(message.start, message.end, message.sync_to, message.high_watermark)
             _need(0 < size <= message.end - message.start, "its bytes are not those of its ends")

@@ -23,6 +23,7 @@ _STATE_FILES: Final = frozenset(
         paths.REPLICA_PROMISE,
         paths.REPLICA_HISTORY,
         paths.REPLICA_INCARNATION,
+        paths.REPLICA_BEGINNING,
         paths.ABORT,
         paths.ROCKET_CHECKPOINT,
     }

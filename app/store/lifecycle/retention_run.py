@@ -7,6 +7,7 @@ offsets have expired. Runs on the event loop or on one thread beside it.
 """
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from app.domain.clock import Clock
 from app.domain.limits import STORE_TIME_LEAD_MS_MAX
@@ -45,6 +46,16 @@ class RetentionReport:
     """Which one; None when nothing is held back."""
 
 
+class RisenFloors(Protocol):
+    """Where the log says where queues begin. Any thread."""
+
+    told: int
+
+    def note_risen(self) -> int:
+        """Queues begin later than the log says; a number that `told` reaches when it says so."""
+        ...
+
+
 class RetentionRun:
     """Retention of one store."""
 
@@ -56,8 +67,15 @@ class RetentionRun:
         index: KeyIndex,
         pins: RetentionHolds,
         clock: Clock,
+        floors: RisenFloors | None = None,
     ) -> None:
+        """With `floors`, of a store that other replicas follow, no segment is deleted before the
+        log says where queues begin without it: who begins with what is left has nothing else to
+        tell. But for a disk that has no room to say it."""
         self.clock = AgeClock(clock)
+        self._floors = floors
+        self._announced = 0, 0
+        """Up to where segments may be deleted once the floors of this number are told."""
         self._files = files
         self._source = source
         self._queues = queues
@@ -132,6 +150,19 @@ class RetentionRun:
         for queue in list(self._queues):
             if queue.min_offset < queue.max_offset:
                 report.expired_messages += queue.expire_below(queue.first_at_or_behind(start))
+        if self._floors is not None:
+            count = self._told_count(log, count, self._floors)
         for _ in range(count):
             report.deleted_segments.append(log.drop_first())
             log.sync_names()  # in this order, or one might be missing between others
+
+    def _told_count(self, log: CommitLog, count: int, floors: RisenFloors) -> int:
+        """How many of the first segments may go now; the others a later pass deletes."""
+        end, number = self._announced
+        if floors.told < number:
+            end = 0
+        else:
+            self._announced = log.bases[count], floors.note_risen()
+        if self._files.disk_usage().free < log.segment_bytes:
+            return count
+        return sum(base < end for base in log.bases[:count])

@@ -1,4 +1,5 @@
-"""The small files of a replica: its promise, its history, and its incarnation (see `incarnation`).
+"""The small files of a replica: its promise, its history, its incarnation (see `incarnation`), and
+where its log is to begin anew (see `beginnings`).
 
 Each is replaced whole and is on the medium when `keep_…` returns, under its name too. One that is
 damaged is told of and never guessed: without its promise a replica could take what it must not,
@@ -13,9 +14,11 @@ import msgspec
 
 from app.store import paths
 from app.store.formats.files.replica_files import (
+    KIND_BEGINNING,
     KIND_HISTORY,
     KIND_INCARNATION,
     KIND_PROMISE,
+    KeptBeginning,
     KeptHistory,
     KeptIncarnation,
     KeptPromise,
@@ -57,6 +60,10 @@ class ReplicaFiles:
         except ReplicaFileDamaged:
             return None
 
+    def beginning(self) -> KeptBeginning | None:
+        """Where the log is to begin; None: as it is. Raises `ReplicaFileDamaged`."""
+        return self._read(paths.REPLICA_BEGINNING, KIND_BEGINNING, KeptBeginning)
+
     def keep_promise(self, promise: KeptPromise) -> None:
         """Replace the promise."""
         self._keep(paths.REPLICA_PROMISE, KIND_PROMISE, promise)
@@ -68,6 +75,15 @@ class ReplicaFiles:
     def keep_incarnation(self, incarnation: KeptIncarnation) -> None:
         """Replace the incarnation."""
         self._keep(paths.REPLICA_INCARNATION, KIND_INCARNATION, incarnation)
+
+    def keep_beginning(self, beginning: KeptBeginning) -> None:
+        """Have the log begin elsewhere, from the next opening on."""
+        self._keep(paths.REPLICA_BEGINNING, KIND_BEGINNING, beginning)
+
+    def forget_beginning(self) -> None:
+        """It does."""
+        self._files.remove(paths.REPLICA_BEGINNING)
+        self._files.sync_directory("")
 
     def _keep(self, path: str, kind: bytes, document: msgspec.Struct) -> None:
         write_atomically(self._files, path, encode_document(kind, document))

@@ -66,6 +66,11 @@ class ReplicaLog:
         """Where the log begins. Any thread."""
         return self._log.start
 
+    def check_begins(self, start: int) -> None:
+        """Raise `BlocksRefused` where no log of this store can begin."""
+        if start % self._log.segment_bytes:
+            raise BlocksRefused(f"no segment begins at {start}")
+
     def check(self, blocks: BlockRange) -> CheckedBlocks:
         """The same blocks, if they are whole, intact and of their place: else `BlocksRefused`.
 

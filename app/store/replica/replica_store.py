@@ -27,14 +27,15 @@ from app.domain.shortages import shortage_of
 from app.runtime.shortage_log import ShortageLog
 from app.store import paths
 from app.store.config import StoreConfig
+from app.store.formats.files.replica_files import KeptBeginning, KeptTermStart
 from app.store.formats.files.state_file import StateFileError, decode_meta
 from app.store.fs.files import FileSystem, Lock, read_whole
-from app.store.fs.strays import names_in, queue_directories
 from app.store.lifecycle.checkpoints import Checkpointing, Checkpoints
 from app.store.lifecycle.dispatcher import BlockDispatcher
 from app.store.lifecycle.opening import ShardMeta
 from app.store.lifecycle.retention_policy import REFUSE_RATIO
 from app.store.lifecycle.store_parts import StoreParts
+from app.store.replica.beginnings import finish_beginning, forget_derived
 from app.store.replica.block_reader import BlockReader
 from app.store.replica.block_walk import LogShape
 from app.store.replica.follower_dispatch import FollowerDispatch
@@ -82,24 +83,16 @@ class ReplicaDirectory:
     def make_anew(self, reason: str) -> None:
         """Forget what was made of the log, which stays: the next opening has shown nothing, and has
         another incarnation. No store is open. Raises `OSError`; may be repeated, also behind a
-        kill: up to the last step the checkpoint says how much was shown, so that this is asked for
-        again."""
+        kill: as long as anything is left, the checkpoint says that it was shown."""
         self.incarnation.renew(reason)
-        files = self.files
-        queues = [
-            paths.queue_directory(topic, queue_id) for topic, queue_id in queue_directories(files)
-        ]
-        for directory in (paths.TIMER_LOG, paths.INDEX, *queues):
-            names = names_in(files, directory)
-            for name in names or ():
-                with contextlib.suppress(IsADirectoryError, PermissionError):  # no store made it
-                    files.remove(f"{directory}/{name}")
-            if names:
-                files.sync_directory(directory)
-        for path in (paths.CHECKPOINT, paths.CHECKPOINT_COPY):
-            if files.exists(path):
-                files.remove(path)
-        files.sync_directory("")
+        forget_derived(self.files)
+
+    def begin_anew(self, start: int, starts: tuple[KeptTermStart, ...], reason: str) -> None:
+        """Have the next opening throw away the log and all that is made of it, and begin an empty
+        one at the physical offset `start`, the base of a segment; behind a kill as well. `starts`:
+        of the terms below. No store is open. Raises `OSError`."""
+        self.incarnation.renew(reason)
+        self.replica_files.keep_beginning(KeptBeginning(start, starts))
 
     def release(self) -> None:
         """Let go of the lock; all openings have ended."""
@@ -145,6 +138,7 @@ class ReplicaStore:
         incarnation = directory.incarnation
         try:
             incarnation.begin_opening()
+            finish_beginning(directory.files, directory.replica_files, options.shard.segment_bytes)
             parts = StoreParts.open(
                 directory.files,
                 options.config,

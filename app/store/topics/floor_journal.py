@@ -5,6 +5,7 @@ message of the generation that it begins, and behind every one of a generation t
 loop only.
 """
 
+import threading
 from collections.abc import Sequence
 from itertools import islice
 from typing import Final, Protocol
@@ -69,8 +70,20 @@ class FloorJournal:
         """End of the log when all states were written last."""
         self._is_writing = False
         self._is_closed = False
-        self.has_risen = False
-        """Some queues may begin later than the log says. Set by any thread."""
+        self._lock = threading.Lock()
+        self._risen = 0
+        """How often queues have come to begin later than the log said."""
+        self._written = 0
+        """So many of these times the log says, or `floors.unwritten` has it."""
+        self.told = 0
+        """So many of these times are confirmed. Read by any thread."""
+
+    def note_risen(self) -> int:
+        """Some queues begin later than the log says; a number that `told` reaches when it says so,
+        confirmed. Any thread."""
+        with self._lock:
+            self._risen += 1
+            return self._risen
 
     def close(self) -> None:
         """The writer is about to stop: go on with nothing."""
@@ -133,18 +146,21 @@ class FloorJournal:
     def turn(self) -> None:
         """Write again what could not be written, where queues begin that have lost messages, and
         all states when many lie in the log."""
+        noted = self._risen
         try:
             unwritten = [*map(self.floors.state, self.floors.unwritten)]
             if unwritten:
                 self._append(unwritten, _ignore)
-            if self.has_risen:
-                self.has_risen = False
+            if self._written < noted:
                 risen = self.floors.risen(_STATES_A_TURN)
-                self.has_risen |= len(risen) == _STATES_A_TURN
+                if len(risen) < _STATES_A_TURN:
+                    self._written = noted
                 if risen:
                     self._append(risen, _ignore)
         except CurlewError:
             return  # no room, or too much is waiting: the next turn tries again
+        if self._written == noted and not (self.floors.unwritten or self.floors.unconfirmed):
+            self.told = noted
         if self._is_due() and not self._is_writing:
             self._write_all(_ignore)
 

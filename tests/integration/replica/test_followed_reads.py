@@ -15,6 +15,7 @@ from app.replica import owner
 from app.store import RetentionPolicy
 from app.store.followed_store import FollowedStore
 from tests.integration.replica.shard_of_runners import Node, Shard, shard_of, until
+from tests.integration.replica.test_deletion import expire
 from tests.support.stores.stores import SMALL
 
 pytestmark = pytest.mark.anyio
@@ -104,7 +105,7 @@ async def test_what_has_expired_is_gone_here_too(tmp_path: Path) -> None:
         leader.store.trim("orders", 0, 3)
         leader.store.begin_checkpoint().run()  # which has the log say so
         await until(lambda: store.bounds("orders", 0).min_offset == 3)
-        leader.store.apply_retention(RetentionPolicy(log_bytes_max=2 * SMALL.segment_bytes))
+        await expire(leader, RetentionPolicy(log_bytes_max=2 * SMALL.segment_bytes))
         bounds = leader.store.bounds("orders", 0)
         assert bounds.min_offset > 3
         await until(lambda: store.bounds("orders", 0) == bounds)
@@ -116,6 +117,8 @@ async def test_nothing_is_read_from_when_a_replica_begins_to_lead(tmp_path: Path
         leader = await shard.served()
         await append(leader, [b"one"], generation=1)
         await until(shard.are_equal)
+        others = [each.runner for each in shard.nodes.values() if each is not leader]
+        await until(lambda: all(each.readable(is_stale=True) for each in others))
         before = {name: each.runner.readable(is_stale=True) for name, each in shard.nodes.items()}
         assert before.pop(leader.name) is None
         leader.runner.transfer(TransferAsked())

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from app.cluster.replication.confirmation import LogEnd
@@ -10,14 +11,17 @@ from app.cluster.replication.events import (
     Alarm,
     Appended,
     AppendTermStart,
+    BeginAnew,
     CannotLead,
     ChangeRow,
     CutLog,
     DatabaseAway,
+    DeleteBelow,
     Disconnected,
     Event,
     KeepHistory,
     KeepPromise,
+    LogBegins,
     LogEnds,
     MakeAnew,
     MoveWatermark,
@@ -36,7 +40,7 @@ from app.cluster.replication.events import (
     UncleanJudged,
     WriteBlocks,
 )
-from app.cluster.replication.messages import Blocks
+from app.cluster.replication.messages import Blocks, Hello, Watermark
 from app.cluster.replication.replica import Replica
 from app.cluster.replication.replica_state import METADATA_REGRESSED, ReplicaState, Timing
 from app.cluster.replication.shard_row import RowChange, ShardRow
@@ -95,7 +99,7 @@ class Node:
         self.takes_no_more = False
         self.alarms: set[str] = set()
         self.judgements: list[UncleanJudged] = []
-        self.made_anew = 0
+        self.made_anew = self.begun_anew = 0
         self._joined = Joined()
         """As it was heard of at the start."""
 
@@ -140,6 +144,7 @@ class Node:
             history=disk.history,
             end=LogEnd(disk.written, disk.flushed),
             high_watermark=disk.high_watermark,
+            log_start=disk.start,
             now_ms=self.clock_ms,
             could_not_lead_ms=self._could_not_lead_ms,
         )
@@ -159,6 +164,24 @@ class Node:
         self.disk.incarnation = self._random.getrandbits(40)
         self.stop()
         self.start()
+
+    def _begin_anew(self, action: BeginAnew) -> None:
+        """What comes next is deleted everywhere."""
+        self.begun_anew += 1
+        self.disk.begin(action.start, action.history)
+        self.disk.incarnation = self._random.getrandbits(40)
+        self.stop()
+        self.start()
+
+    def expire(self) -> None:
+        """As retention does on a leader: some of what is confirmed and synced goes."""
+        replica, disk = self.replica, self.disk
+        if replica is None or not replica.is_serving:
+            return
+        end = min(self._shown, disk.flushed)
+        ends = [block.end for block in disk.blocks if block.end <= end]
+        if ends:
+            disk.delete_below(self._random.choice(ends))
 
     def _beat(self) -> None:
         """Another one has joined: begin anew, with it. Of an older copy nothing is taken over."""
@@ -211,6 +234,8 @@ class Node:
             assert isinstance(blocks, Blocks)
             self._incoming[blocks.start, blocks.end] = payload
             message = blocks
+        if isinstance(message, Hello) and self.replica is not None and self.replica.leader:
+            self.give(LogBegins(self.disk.start))
         self.give(Received(sender, message))  # type: ignore[arg-type]
 
     def disconnected(self, other: str) -> None:
@@ -252,6 +277,8 @@ class Node:
         shard, disk = self._shard, self.disk
         match action:
             case Send(node, message):
+                if isinstance(message, Watermark):
+                    message = replace(message, log_start=disk.start)
                 shard.network.send(self.name, node, message)
             case SendBlocks():
                 self._send_blocks(action)
@@ -284,6 +311,10 @@ class Node:
                 self.judgements.append(action)
             case MakeAnew():
                 self._make_anew()
+            case BeginAnew():
+                self._begin_anew(action)
+            case DeleteBelow(start):
+                disk.delete_below(min(start, self._shown, disk.flushed))
             case Alarm(code, _):
                 self.alarms.add(code)
                 if code != METADATA_REGRESSED:
@@ -377,6 +408,9 @@ class Node:
         assert self.replica is not None
         leader = self.replica.leader
         if leader is None:
+            return
+        if action.start < self.disk.start:
+            self._shard.network.break_pair(self.name, action.node)
             return
         blocks = [each for each in self.disk.blocks if action.start <= each.start < action.end]
         while blocks:

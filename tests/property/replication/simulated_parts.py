@@ -25,6 +25,8 @@ class SimDisk:
     """What outlives the process of a node."""
 
     incarnation: int
+    start: int = 0
+    """Below it the log is deleted."""
     blocks: list[SimBlock] = field(default_factory=list)
     flushed: int = 0
     promise: Promise = field(default_factory=Promise)
@@ -34,7 +36,18 @@ class SimDisk:
 
     @property
     def written(self) -> int:
-        return self.blocks[-1].end if self.blocks else 0
+        return self.blocks[-1].end if self.blocks else self.start
+
+    def delete_below(self, start: int) -> None:
+        """Whole blocks, as retention does."""
+        while self.blocks and self.blocks[0].end <= start:
+            self.start = self.blocks.pop(0).end
+        self.high_watermark = max(self.high_watermark, self.start)
+
+    def begin(self, start: int, history: tuple[TermStart, ...]) -> None:
+        """Throw all away; the log begins elsewhere."""
+        self.blocks, self.history = [], history
+        self.start = self.flushed = self.high_watermark = start
 
     def cut(self, end: int) -> None:
         while self.blocks and self.blocks[-1].end > end:

@@ -237,6 +237,12 @@ class SimulatedShard:
         if self.random.random() < 0.5:
             node.lacks_until_ms, node.lacking = node.full_until_ms, WriteBlocks
 
+    def expire(self, node: Node, other: str) -> None:
+        """Whoever serves deletes the beginning of its log."""
+        del node, other
+        for each in self._serving():
+            each.expire()
+
     def set_database_clock(self, node: Node, other: str) -> None:
         """Ten seconds on or back, as behind a fail-over to a machine whose clock is off."""
         del node, other
@@ -331,8 +337,12 @@ class SimulatedShard:
             raise Violation("a message is not confirmed though all faults are over")
         if len(self.database.row.in_sync) != len(self.nodes):
             raise Violation(f"not all are in sync again: {self.database.row}")
-        logs = {node.name: node.disk.blocks for node in self.nodes.values()}
-        if any(log != newest.disk.blocks for log in logs.values()):
+        start = max(node.disk.start for node in self.nodes.values())
+        logs = {
+            node.name: [block for block in node.disk.blocks if block.start >= start]
+            for node in self.nodes.values()
+        }
+        if any(log != logs[newest.name] for log in logs.values()):
             ends = {name: log[-1].end for name, log in logs.items() if log}
             raise Violation(f"the replicas are not alike: {ends}")
 
@@ -356,4 +366,9 @@ _ALWAYS: tuple[Day, ...] = (
 DAYS: tuple[Day, ...] = (*_ALWAYS, SimulatedShard.cut_power, SimulatedShard.empty_disk)
 FORGETFUL_DAYS: tuple[Day, ...] = (*_ALWAYS, SimulatedShard.fail_database_over)
 DAYS_WITH_BACKUPS: tuple[Day, ...] = (*FORGETFUL_DAYS, SimulatedShard.restore_database)
+DAYS_WITH_RETENTION: tuple[Day, ...] = (
+    *DAYS,
+    *(SimulatedShard.expire,) * 8,
+    SimulatedShard.empty_disk,
+)
 DAYS_WITH_CLOCKS: tuple[Day, ...] = (*DAYS, SimulatedShard.set_database_clock)

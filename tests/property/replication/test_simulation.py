@@ -10,6 +10,7 @@ import pytest
 from tests.property.replication.simulated_shard import (
     DAYS_WITH_BACKUPS,
     DAYS_WITH_CLOCKS,
+    DAYS_WITH_RETENTION,
     SimulatedShard,
 )
 from tests.support import length
@@ -29,6 +30,11 @@ WORLDS: Final = {
         "min_in_sync": 2,
         "days": DAYS_WITH_CLOCKS,
         "holds_requests": True,
+    },
+    "logs whose beginning is deleted": {
+        "replicas": 3,
+        "min_in_sync": 2,
+        "days": DAYS_WITH_RETENTION,
     },
     "a database from a backup": {
         "replicas": 3,

@@ -207,6 +207,10 @@ class Node(Peers, Database, ReplicaOwner):
         raise AssertionError(f"no loss is told here: {reason}")
 
     @override
+    def begin_anew(self, start: int, history: tuple[TermStart, ...], reason: str) -> None:
+        raise AssertionError(f"nothing is deleted here: {start}, {history}, {reason}")
+
+    @override
     def alarm(self, code: str, detail: str) -> None:
         self.alarms.append(code)
 

@@ -12,6 +12,7 @@ import msgspec
 KIND_PROMISE: Final = b"CRLP"
 KIND_HISTORY: Final = b"CRLH"
 KIND_INCARNATION: Final = b"CRLI"
+KIND_BEGINNING: Final = b"CRLB"
 
 
 class KeptTerm(msgspec.Struct, frozen=True, array_like=True):
@@ -48,6 +49,15 @@ class KeptHistory(msgspec.Struct, frozen=True):
     """The terms of the log's bytes, oldest first."""
 
     starts: tuple[KeptTermStart, ...]
+
+
+class KeptBeginning(msgspec.Struct, frozen=True):
+    """The log is to begin at `start`, with nothing in it, and all that is there is to go."""
+
+    start: int
+    """A physical offset, the base of a segment."""
+    starts: tuple[KeptTermStart, ...]
+    """The terms of the leader's log below, oldest first."""
 
 
 class Standing(StrEnum):

@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 
 from tests.support.cluster.three_nodes import ServedNode
-from tests.support.cluster.three_replicas import SHARD, Replicas, shard_of, three_replicas, until
+from tests.support.cluster.three_replicas import (
+    SHARD,
+    Replicas,
+    shard_of,
+    status_of,
+    three_replicas,
+    until,
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -80,6 +87,7 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(tmp_path: Path, url
         assert (strange.status_code, strange.json()["reason"]) == (409, "not_a_member")
         await replicas.kill(gone.name)
         await replicas.in_sync(2)
+        await until(lambda: not status_of(leader).lacking_count)
         away = await asked.client.post(WAY, json={"node": gone.node.node_id})
         assert (away.status_code, away.json()["reason"]) == (409, "not_connected")
         await leader.node.metadata.refresh()

@@ -1,11 +1,17 @@
 """A directory opened as a replica: of its shard, dispatched to its checkpoint, and judged."""
 
 import pytest
+from typing_extensions import override
 
 from app.domain.errors import StoreFailed
 from app.domain.limits import Limits
 from app.store import MessageStore, StoreUnusable, paths
-from app.store.formats.files.replica_files import KeptPromise, KeptTerm
+from app.store.formats.files.replica_files import (
+    KeptHistory,
+    KeptPromise,
+    KeptTerm,
+    KeptTermStart,
+)
 from app.store.fs.files import StoreLocked
 from app.store.lifecycle.opening import ShardMeta
 from app.store.lifecycle.store_parts import StoreParts
@@ -320,6 +326,7 @@ def test_killed_while_it_is_made_anew_it_is_asked_for_again(
 
 def test_a_directory_among_the_queues_that_no_store_made_stays(leader: StoreParts) -> None:
     class Strange(SimulatedFiles):
+        @override
         def remove(self, path: str) -> None:
             if self.names[path].directory:
                 raise IsADirectoryError(path)
@@ -332,3 +339,69 @@ def test_a_directory_among_the_queues_that_no_store_made_stays(leader: StorePart
     directory.make_anew("a loss was told")
     assert derived(files) == []
     assert files.exists(f"{paths.INDEX}/notes")
+
+
+# --- beginning where the leader's log begins
+
+
+START = 4 * SMALL.segment_bytes
+BELOW = (KeptTermStart(1, 7, 0), KeptTermStart(3, 9, 512))
+
+
+def told_to_begin(leader: StoreParts) -> SimulatedFiles:
+    files = stopped(leader)
+    directory = ReplicaDirectory(files, lambda: 7)
+    directory.begin_anew(START, BELOW, "the leader has deleted what comes next")
+    directory.release()
+    return files
+
+
+def check_begun(opened: Opened) -> None:
+    """It has nothing, and goes on at `START`."""
+    store = opened.store
+    assert (store.log.start, store.log.written, store.high_watermark) == (START, START, START)
+    assert units(store.parts.queues) == {}
+    assert opened.directory.replica_files.history() == KeptHistory(BELOW)
+    assert opened.directory.replica_files.beginning() is None
+    assert opened.directory.incarnation.number != 1
+    assert store.parts.repair.damages.counts() == {}
+
+
+def test_an_empty_log_begins_where_the_leaders_does(leader: StoreParts) -> None:
+    files = told_to_begin(leader)
+    opened = Opened(files, number=8)
+    check_begun(opened)
+    opened.stop()
+    again = Opened(files, number=9)
+    check_begun(again)
+    again.stop()
+    again = Opened(files.crash(CrashPlan(0, {}, NOTHING)), number=10)
+    check_begun(again)
+
+
+@pytest.mark.parametrize("is_power_lost", [False, True])
+def test_killed_while_it_begins_anew_it_begins_at_the_next_opening(
+    leader: StoreParts, is_power_lost: bool
+) -> None:
+    steps = 0
+    while True:
+        files, calls = told_to_begin(leader), 0
+
+        def die(kind: str, last: int = steps) -> None:
+            nonlocal calls
+            if kind in ("unlink", "sync_directory", "rename", "create"):
+                calls += 1
+                if calls > last:
+                    raise Killed
+
+        files.on_call = die
+        try:
+            Opened(files, number=8)
+        except Killed:
+            files.on_call = lambda _kind: None
+        else:
+            break
+        after = files.crash(CrashPlan(0, {}, NOTHING)) if is_power_lost else files.kill()
+        check_begun(Opened(after, number=9))
+        steps += 1
+    assert steps > 20

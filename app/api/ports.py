@@ -239,6 +239,35 @@ class Replicas(Protocol):
         ...
 
 
+class WithoutReplica(Protocol):
+    """What a shard is, or would be, without the replica of a node."""
+
+    @property
+    def node_id(self) -> str: ...
+    @property
+    def was_in_sync(self) -> bool: ...
+    @property
+    def in_sync(self) -> Sequence[str]:
+        """Nodes that are left in sync."""
+        ...
+
+    @property
+    def left(self) -> Sequence[str]:
+        """Nodes that have a replica then."""
+        ...
+
+
+class ReplicaSets(Protocol):
+    """Which nodes have a replica of a shard."""
+
+    async def leave(
+        self, shard: str, node_id: str, by: str = "", *, is_dry_run: bool = False
+    ) -> WithoutReplica:
+        """Take a replica out for good, as `by` has asked. Raises `ReplicaNotFound`,
+        `ReplicaNeeded`."""
+        ...
+
+
 class FollowedStore(QueueRecords, Protocol):
     """The replica of this node, as far as all in it is confirmed."""
 
@@ -389,6 +418,9 @@ class Metadata(broker_ports.Metadata, Protocol):
 
     @property
     def events(self) -> ClusterEvents: ...
+
+    @property
+    def replica_sets(self) -> ReplicaSets: ...
 
     @property
     def principals(self) -> Principals: ...

@@ -40,6 +40,7 @@ class ConditionCode(StrEnum):
     POLICY_REGRESSED = "POLICY_REGRESSED"
     POLICY_TOO_OLD = "POLICY_TOO_OLD"
     NO_LEADER = "NO_LEADER"
+    REPLICA_REMOVED = "REPLICA_REMOVED"
     REPLICA_FAILED = "REPLICA_FAILED"
     REPLICA_ALARM = "REPLICA_ALARM"
     REPLICAS_BEHIND = "REPLICAS_BEHIND"
@@ -105,6 +106,8 @@ _HINTS: Final = {
     "and groups fail; look at the database",
     ConditionCode.NO_LEADER: "ask again in a moment; if it stays so, start the nodes that have"
     " replicas of the shard, and look at the database",
+    ConditionCode.REPLICA_REMOVED: "nothing is kept here any more, and its data is left as it was;"
+    " stop the node; started again it joins its shard again, where there is a place",
     ConditionCode.REPLICA_FAILED: "the node carries requests to the leader, and keeps nothing;"
     " mend what the detail names, and start the node again",
     ConditionCode.REPLICA_ALARM: "the page about replicas has what helps",

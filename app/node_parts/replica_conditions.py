@@ -23,6 +23,8 @@ class ReplicaView(NamedTuple):
     target_count: int
     problem: str | None
     """Why no replica is at work, or should be none."""
+    is_removed: bool = False
+    """Whether an operator has taken the node out."""
 
 
 class ReplicaConditions(Following):
@@ -43,7 +45,10 @@ class ReplicaConditions(Following):
         """Requests are carried to who leads; nobody may."""
         found = self._state.obstacles()
         view = self._look()
-        if view.member_count < view.needed_count:
+        if view.is_removed:
+            detail = f"the node was taken out of the replicas of the shard {view.shard!r}"
+            found.append(condition(ConditionCode.REPLICA_REMOVED, detail))
+        elif view.member_count < view.needed_count:
             detail = (
                 f"{view.member_count} replicas of the shard {view.shard!r} have joined,"
                 f" {view.needed_count} are needed"

@@ -114,6 +114,8 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
         """Whether the node stops: it waits for another leader once."""
         self._is_forgotten = False
         """Whether the metadata does not know this replica."""
+        self._is_removed = False
+        """Whether that is because an operator took it out: then none is at work here."""
         self._parts: TermParts
         self._terms: Terms
 
@@ -191,16 +193,26 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
         if found.version < self._node.metadata.snapshot.version:
             return  # an older database says nothing of it
         if not found.is_replica and not self._is_forgotten:
-            _LOG.error(
-                "the metadata knows no replica of the shard %r on this node: it was taken out, or"
-                " the database is an older copy",
-                self._shard.shard,
-            )
+            sets, name = self._node.metadata.replica_sets, self._shard.shard
+            self._is_removed = await sets.was_removed(name, self.node_id)
+            if self._is_removed:
+                _LOG.error("an operator has taken this node out of the shard %r", name)
+            else:
+                _LOG.error(
+                    "the metadata knows no replica of the shard %r on this node: it is an older"
+                    " copy",
+                    name,
+                )
         self._is_forgotten = not found.is_replica
+        self._is_removed &= self._is_forgotten
 
     @override
     async def follow(self) -> None:
-        """Another replica, where the members of the shard have changed."""
+        """Another replica, where the members of the shard have changed; none, where this node is
+        no member any more. Its data stays."""
+        if self._is_removed:
+            await self._end_replica()
+            return
         try:
             await self._begin()
         except Unusable as error:
@@ -409,8 +421,8 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
 
     def _view(self) -> ReplicaView:
         view, problem = self._known(), self._problem
-        if self._is_forgotten:
-            problem = "the metadata does not know it: it was taken out, or the database is older"
+        if self._is_forgotten and not self._is_removed:
+            problem = "the metadata does not know it: the database is an older copy"
         return ReplicaView(
             self._shard.shard,
             None if self._replica is None else self._replica.status,
@@ -418,4 +430,5 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
             self._shard.min_in_sync,
             self._shard.target_replicas,
             problem,
+            self._is_removed,
         )

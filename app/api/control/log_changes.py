@@ -33,6 +33,7 @@ IN_THE_LOG: Final[Mapping[str, str]] = {
     "put_snapshot": "UPDATE",
     "redrive_dead_letters": "UPDATE",
     "release_parked": "UPDATE",
+    "remove_replica": "DELETE",
     "reset_all_group_offsets": "UPDATE",
     "reset_group_offsets": "UPDATE",
     "restore_snapshot": "UPDATE",

@@ -28,7 +28,7 @@ from app.api.control.routes.groups import (
     subscriptions,
     traces,
 )
-from app.api.control.routes.shards import elect
+from app.api.control.routes.shards import elect, replicas
 from app.api.dataplane import routes
 
 ROUTERS: Final = (
@@ -36,6 +36,7 @@ ROUTERS: Final = (
     topics.router,
     cluster.router,
     elect.router,
+    replicas.router,
     namespaces.router,
     figures.router,
     clients.router,

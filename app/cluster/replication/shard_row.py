@@ -6,6 +6,7 @@ milliseconds.
 """
 
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Protocol
 
 from app.cluster.replication.terms import NO_TERM, Member, Term
@@ -205,6 +206,48 @@ class HandOver:
         if row.term != self.term:
             return None
         return replace(row, handed_to=self.to, lease_until_ms=now_ms)
+
+
+class Need(Enum):
+    """Why a shard cannot do without the replica of a node."""
+
+    LEADS = "leads"
+    HANDED_OVER = "handed_over"
+    """The node is named to lead next."""
+    TOO_FEW = "too_few_in_sync"
+    """The set would fall below `min_in_sync`."""
+
+
+def need_of(row: ShardRow, node: str) -> Need | None:
+    """Why the replica of a node may neither be taken out nor begin anew; None: it may."""
+    if row.leader is not None and row.leader.node == node:
+        return Need.LEADS
+    if row.handed_to == node:
+        return Need.HANDED_OVER
+    left = without_node(row, node)
+    return Need.TOO_FEW if left < row.in_sync and len(left) < row.min_in_sync else None
+
+
+def without_node(row: ShardRow, node: str) -> frozenset[Member]:
+    """The set without the replica of a node."""
+    return frozenset(member for member in row.in_sync if member.node != node)
+
+
+@dataclass(frozen=True, slots=True)
+class PutOut:
+    """An operator puts a node out of the set. All in the set have what is confirmed, so those that
+    remain do; the leader goes on waiting for the one that is out until it has seen the set and the
+    others have noted it, as with a shrink of its own."""
+
+    node: str
+
+    def apply(self, row: ShardRow, now_ms: int) -> ShardRow | None:
+        """Granted for a member that the shard can do without."""
+        del now_ms
+        left = without_node(row, self.node)
+        if left == row.in_sync or need_of(row, self.node) is not None:
+            return None
+        return replace(row, in_sync=left, in_sync_version=row.in_sync_version + 1)
 
 
 @dataclass(frozen=True, slots=True)

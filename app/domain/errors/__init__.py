@@ -17,7 +17,8 @@
     │   ├── AlreadyDelivered · PreconditionFailed · StaleGeneration · QueueNotOwned
     │   ├── BroadcastGroup · ConsumptionConflict · TransactionConflict · RequestExpired
     │   ├── NamespaceNotEmpty · SettingFixed · SequenceOutOfOrder · AlreadyStored
-    │   └── ProducerFenced · ProducerSealed · HandOverRefused · UncleanElectionRefused
+    │   ├── ProducerFenced · ProducerSealed · HandOverRefused · UncleanElectionRefused
+    │   └── ReplicaNeeded
     ├── NotPermitted              and others of who may do what: `domain.access.refusals`
     ├── NotLeader                 another node leads the shard
     ├── OtherShard                one step is of several shards
@@ -127,6 +128,8 @@ from app.domain.errors.shards import (
     NotLeader,
     OtherShard,
     RelayInterrupted,
+    ReplicaNeeded,
+    ReplicaNotFound,
     ShardNotFound,
     ShardUnavailable,
     UncleanElectionRefused,
@@ -192,6 +195,8 @@ __all__ = [
     "QueueNotOwned",
     "ReceiptHandleExpired",
     "RelayInterrupted",
+    "ReplicaNeeded",
+    "ReplicaNotFound",
     "ReplicationTimeout",
     "RequestExpired",
     "RequestInProgress",

@@ -68,6 +68,20 @@ class UncleanElectionRefused(StateConflict):
     title = "The replica is not made to lead"
 
 
+class ReplicaNotFound(NotFound):
+    """The node has no replica of the shard."""
+
+    code = "REPLICA_NOT_FOUND"
+    title = "The node has no replica of the shard"
+
+
+class ReplicaNeeded(StateConflict):
+    """The shard cannot do without the replica now; nothing was changed."""
+
+    code = "REPLICA_NEEDED"
+    title = "The shard needs the replica"
+
+
 class NotEnoughReplicas(TryAgain):
     """Too few replicas of the shard are in sync to confirm anything; nothing was done."""
 

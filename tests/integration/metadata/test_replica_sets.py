@@ -21,8 +21,9 @@ from app.cluster import (
     ShardRows,
 )
 from app.cluster.metadata.database.database import Database
-from app.cluster.replication.shard_row import Elect, Renew, ShardRow
+from app.cluster.replication.shard_row import ChangeInSync, Elect, Renew, ShardRow
 from app.cluster.replication.terms import NO_TERM, Member, Term
+from app.domain.errors import ReplicaNeeded, ReplicaNotFound
 from app.domain.settings import TopicSettings
 from tests.property.replication.simulated_parts import Schedule, SimDatabase
 from tests.support.metadata.databases import PostgresDatabases, SqliteDatabases
@@ -278,8 +279,16 @@ class TestLeaving:
     ) -> None:
         for name, node in zip("abc", nodes[:3], strict=True):
             await node.replica_sets.join(asking(name))
-        await nodes[0].replica_sets.leave("s", "c")
+        sets = nodes[0].replica_sets
+        await nodes[1].refresh()
+        tried = await sets.leave("s", "c", is_dry_run=True)
+        assert not await nodes[1].refresh(), "nothing was done"
+        assert not await sets.was_removed("s", "c")
+        assert await sets.leave("s", "c") == tried
+        assert (tried.was_in_sync, tried.in_sync, tried.left) == (False, ("a", "b"), ("a", "b"))
         assert await nodes[1].refresh(), "the version is raised"
+        assert await sets.was_removed("s", "c")
+        assert not await sets.was_removed("s", "d")
         joined = await nodes[3].replica_sets.join(asking("d"))
         assert names(joined) == ["a", "b", "d"]
 
@@ -291,15 +300,43 @@ class TestLeaving:
         await rows.change(Elect(NO_TERM, Term(1, 5), member("a"), 60_000))
         with psycopg.connect(url) as connection:
             connection.execute("UPDATE shards SET handed_to = 'c'")
-        reasons = {"a": "leads the shard", "b": "is in sync", "c": "is handed over to"}
+        reasons = {"a": "leads", "b": "too_few_in_sync", "c": "handed_over"}
         for name, reason in reasons.items():
-            with pytest.raises(ReplicaRefused, match=reason):
+            with pytest.raises(ReplicaNeeded) as needed:
                 await nodes[3].replica_sets.leave("s", name)
-        with pytest.raises(ReplicaRefused, match="has no replica"):
+            assert needed.value.fields["reason"] == reason
+        with pytest.raises(ReplicaNotFound, match="has no replica"):
             await nodes[3].replica_sets.leave("s", "d")
         found = await nodes[3].replica_sets.read("s")
         assert found is not None
         assert names(found) == ["a", "b", "c"]
+
+    async def test_one_of_three_in_sync_leaves_the_set_with_its_place(
+        self, nodes: list[Metadata], rows: ShardRows
+    ) -> None:
+        await led_by_a(nodes, rows)
+        term = (await row_of(rows)).term
+        all_three = frozenset(map(member, "abc"))
+        version = (await row_of(rows)).in_sync_version
+        grown = ChangeInSync(term, version, all_three, is_proven=True)
+        answer = await rows.change(grown)
+        assert answer is not None
+        assert answer.is_done
+        before = await row_of(rows)
+        found = await nodes[3].replica_sets.leave("s", "c", "ada")
+        assert (found.was_in_sync, found.in_sync, found.left) == (True, ("a", "b"), ("a", "b"))
+        row = await row_of(rows)
+        assert row.in_sync == {member("a"), member("b")}
+        assert row.in_sync_version == before.in_sync_version + 1
+        again = ChangeInSync(term, row.in_sync_version, all_three, is_proven=True)
+        answer = await rows.change(again)
+        assert answer is not None
+        assert not answer.is_done, "its leader has not heard of it yet"
+        (event,) = await nodes[3].events.page(None, 1)
+        assert event.kind == "replica_removed"
+        assert event.detail == "in sync: a, b; asked for by ada"
+        with pytest.raises(ReplicaNeeded, match="only a would be; 2 have to be"):
+            await nodes[3].replica_sets.leave("s", "b")
 
     @pytest.mark.parametrize("shard", [(), ("--shard", "s")])
     async def test_an_operator_does_it_by_a_command(
@@ -327,9 +364,9 @@ class TestLeaving:
             " in its place; its own data directory joins again when it is started with it.\n",
         )
         for name, reason, hint in (
-            ("a", "leads the shard", "let another one lead it first"),
-            ("b", "is in sync", "stop it, and wait"),
-            ("c", "replica", "curlew cluster status" if shard else "nodes with replicas: a, b"),
+            ("a", "it leads", "curlew hand-over s"),
+            ("b", "is in sync", "bring another replica in sync first"),
+            ("c", "replica", "have: a, b" if shard else "nodes with replicas: a, b"),
         ):
             status, said = await remove(name)
             assert (status, said.count("\n")) == (2, 1)

@@ -37,6 +37,10 @@ INSERT INTO shards (name, shard_id, epoch, grant_id, leader, place, address, lea
 VALUES ('s', '\\x01020304', 4, '\\x0000000000000028', 'a', '', '', 0, 0, 1,
   '[["a", 1], ["b", 2], ["c", 3]]', 7, 7, 1)
 """
+JOINED = """
+INSERT INTO shard_replicas (shard, node_id, cluster_url, incarnation, joined_ms, seen_ms)
+VALUES ('s', 'a', 'a:1', 1, 0, 0), ('s', 'b', 'b:1', 2, 0, 0), ('s', 'c', 'c:1', 3, 0, 0)
+"""
 SEEN = Term(4, 40)
 LEASE_MS = 60_000
 
@@ -46,6 +50,7 @@ def url(postgres_databases: PostgresDatabases) -> str:
     found = postgres_databases.migrated()
     with psycopg.connect(found) as connection:
         connection.execute(MADE)
+        connection.execute(JOINED)
     return found
 
 
@@ -170,6 +175,23 @@ async def test_a_row_that_is_another_than_was_seen_is_judged_anew(
     assert not answer.is_done
     assert answer.seen.row.handed_to == "b"
     assert answer.seen.lease_left_ms <= 0
+
+
+async def test_one_that_was_taken_out_is_not_taken_into_the_set(url: str, rows: ShardRows) -> None:
+    """Its leader has not heard of it yet."""
+    grown = ChangeInSync(SEEN, 8, frozenset({A, B, C}), True)
+    assert await rows.change(ChangeInSync(SEEN, 7, frozenset({A, B}), True))
+    with psycopg.connect(url) as connection:
+        connection.execute("DELETE FROM shard_replicas WHERE node_id = 'c'")
+    answer = await rows.change(grown)
+    assert answer is not None
+    assert not answer.is_done
+    assert (await row_of(rows)).in_sync == {A, B}
+    with psycopg.connect(url) as connection:
+        connection.execute(JOINED.partition("VALUES")[0] + "VALUES ('s', 'c', 'c:1', 3, 0, 0)")
+    answer = await rows.change(grown)
+    assert answer is not None
+    assert answer.is_done
 
 
 async def test_one_that_freezes_within_a_change_keeps_nobody_out(

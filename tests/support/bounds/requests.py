@@ -21,7 +21,10 @@ JSON_KINDS: Final = ("application/json", "application/vnd.curlew+json", "applica
 RIGHT: Final = "nothing"
 """What is wrong with the first request of each operation."""
 NEVER_TAKEN: Final = frozenset(
-    {"elect_replica", "hand_over_shard", "release_parked", "reply_to_request", "request_reply"}
+    {
+        *("elect_replica", "hand_over_shard", "remove_replica"),
+        *("release_parked", "reply_to_request", "request_reply"),
+    }
 )
 """Where nothing is parked, nobody waits for a reply, or gives one, and no other node is there."""
 LIVE: Final = (

@@ -46,6 +46,7 @@ NAMES: Final[Mapping[str, str]] = {
     "transaction_id": "x",
     "operation_id": "x",
     "shard": "x",
+    "node_id": "x",
 }
 """What stands in a path for each of its parameters."""
 

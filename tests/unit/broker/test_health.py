@@ -188,6 +188,7 @@ async def test_the_brokers_own_services_are_watched() -> None:
 def test_every_code_is_an_obstacle_or_a_trouble() -> None:
     obstacles = {ConditionCode.STARTING, ConditionCode.SHUTTING_DOWN, ConditionCode.STORE_FAILED}
     obstacles |= {ConditionCode.POLICY_TOO_OLD, ConditionCode.NOT_LEADER, ConditionCode.NO_LEADER}
+    obstacles |= {ConditionCode.REPLICA_REMOVED}
     assert obstacles | set(TROUBLES) == set(ConditionCode)
     assert {code for _, code, _ in TROUBLE_MAKERS} | {ConditionCode.SERVICE_FAILING} == set(
         TROUBLES

@@ -19,21 +19,34 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.cluster.metadata.database.database import Database
 from app.cluster.metadata.nodes.beats import LEASE_MS, clock_ms
 from app.cluster.metadata.nodes.cluster_events import Event, Kind, note
-from app.cluster.metadata.nodes.shard_rows import columns_of, row_of
+from app.cluster.metadata.nodes.shard_rows import columns_of, row_of, set_and_asker
 from app.cluster.metadata.nodes.shards import UNCLAIMED
-from app.cluster.metadata.schema.tables import shard_replicas, shards, tombstones, topic_queues
+from app.cluster.metadata.schema.tables import (
+    cluster_events,
+    shard_replicas,
+    shards,
+    tombstones,
+    topic_queues,
+)
 from app.cluster.metadata.snapshot import ReplicaMember
 from app.cluster.metadata.tables import versions
-from app.cluster.replication.shard_row import Found, ShardRow
+from app.cluster.replication.shard_row import (
+    Found,
+    Need,
+    PutOut,
+    ShardRow,
+    need_of,
+    without_node,
+)
 from app.cluster.replication.terms import Member
-from app.domain.errors import MetadataUnavailable
+from app.domain.errors import MetadataUnavailable, ReplicaNeeded, ReplicaNotFound
 from app.domain.limits import REPLICAS_MAX, SHARDS_MAX
 
 STORE_ID_BYTES: Final = 4
 
 
 class ReplicaRefused(MetadataUnavailable):
-    """The node cannot have a replica of the shard, or must not lose it; somebody has to act."""
+    """The node cannot have a replica of the shard; somebody has to act."""
 
     title = "The node cannot have a replica of the shard"
     retryable = False
@@ -69,6 +82,18 @@ class ReplicaSet(NamedTuple):
     target_replicas: int
     """No more may join. How many replicas may have noted a set goes by this, too."""
     min_in_sync: int
+
+
+class WithoutReplica(NamedTuple):
+    """What a shard is, or would be, without the replica of a node."""
+
+    shard: str
+    node_id: str
+    was_in_sync: bool
+    in_sync: tuple[str, ...]
+    """Nodes that are left in sync."""
+    left: tuple[str, ...]
+    """Nodes that have a replica then."""
 
 
 def min_in_sync_of(replicas: int) -> int:
@@ -119,43 +144,100 @@ class ReplicaSets:
         async with self._database.transaction() as connection:
             await connection.execute(statement.values(seen_ms=0))
 
-    async def leave(self, shard: str, node_id: str) -> None:
-        """Take a replica out for good, as an operator says. Raises `ReplicaRefused` for one that
-        leads, is in sync or is to lead: what the shard has may be there alone."""
+    async def leave(
+        self, shard: str, node_id: str, by: str = "", *, is_dry_run: bool = False
+    ) -> WithoutReplica:
+        """Take a replica out for good, as the operator `by` has asked; the node hears of it by its
+        beat. Who is in sync leaves the set in the same transaction. Raises `ReplicaNotFound`, and
+        `ReplicaNeeded` for one that the shard cannot do without."""
         async with self._database.transaction() as connection:
             version = await versions.lock(connection)
-            found = await _find(connection, shard)
-            if found is None or node_id not in {each.node_id for each in found.members}:
-                raise ReplicaRefused(
-                    f"the node {node_id!r} has no replica of a shard {shard!r}",
-                    hint="look at the replicas of each shard with `curlew cluster status`",
+            found, row = await _judged(connection, shard, node_id)
+            if not is_dry_run:
+                after = await _put_out(connection, row, shard, node_id)
+                of_node = shard_replicas.c.shard == shard, shard_replicas.c.node_id == node_id
+                await connection.execute(delete(shard_replicas).where(*of_node))
+                said = set_and_asker(after.in_sync, by)
+                await note(
+                    connection, Event("replica_removed", shard, node_id, row.term.epoch, said)
                 )
-            query = select(shards).where(shards.c.name == shard)
-            row = row_of((await connection.execute(query)).one())
-            _refuse_needed(row, shard, node_id)
-            of_node = shard_replicas.c.shard == shard, shard_replicas.c.node_id == node_id
-            await connection.execute(delete(shard_replicas).where(*of_node))
-            await note(connection, Event("replica_removed", shard, node_id, row.term.epoch))
-            await versions.raise_to(connection, version + 1)
+                await versions.raise_to(connection, version + 1)
+        return found
+
+    async def was_removed(self, shard: str, node_id: str) -> bool:
+        """Whether an operator has taken out this node, which the database knows no replica of: else
+        it is an older copy, from before the node joined."""
+        row = cluster_events.c
+        kinds: tuple[Kind, ...] = ("replica_joined", "replica_removed")
+        of_node = row.shard == shard, row.node_id == node_id, row.kind.in_(kinds)
+        query = select(row.kind).where(*of_node).order_by(row.seq.desc()).limit(1)
+        async with self._database.reading() as connection:
+            return bool(await connection.scalar(query) == "replica_removed")
 
 
-def _refuse_needed(row: ShardRow, shard: str, node_id: str) -> None:
-    here = f"the node {node_id!r}"
-    if row.leader is not None and row.leader.node == node_id:
-        raise ReplicaRefused(
-            f"{here} leads the shard {shard!r}", hint="let another one lead it first"
+async def _judged(
+    connection: AsyncConnection, shard: str, node_id: str
+) -> tuple[WithoutReplica, ShardRow]:
+    """What the shard would be without the replica, and its row. The caller holds the version's
+    lock. Raises `ReplicaNotFound` and `ReplicaNeeded`."""
+    found = await _find(connection, shard)
+    nodes = () if found is None else tuple(each.node_id for each in found.members)
+    if node_id not in nodes:
+        raise ReplicaNotFound(
+            f"the node {node_id!r} has no replica of a shard {shard!r}",
+            hint=f"those who have: {', '.join(nodes)}"
+            if nodes
+            else "GET /v1/cluster has the replicas of each shard",
+            fields={"shard": shard, "node": node_id},
         )
-    if row.handed_to == node_id:
-        raise ReplicaRefused(
-            f"the shard {shard!r} is handed over to {here}", hint="wait until it is led again"
-        )
-    if node_id in {member.node for member in row.in_sync}:
-        raise ReplicaRefused(
-            f"{here} is in sync in the shard {shard!r}: what was confirmed may need it",
-            hint="stop it, and wait until the shard's leader counts it no more; that needs more"
-            f" than {row.min_in_sync} replicas in sync, so add another one first where there are"
-            " no more",
-        )
+    query = select(shards).where(shards.c.name == shard)
+    row = row_of((await connection.execute(query)).one())
+    in_sync = tuple(sorted(member.node for member in without_node(row, node_id)))
+    need = need_of(row, node_id)
+    if need is not None:
+        raise _needed(need, row, in_sync, shard, node_id)
+    left = tuple(each for each in nodes if each != node_id)
+    was_in_sync = node_id in {member.node for member in row.in_sync}
+    return WithoutReplica(shard, node_id, was_in_sync, in_sync, left), row
+
+
+def _needed(
+    need: Need, row: ShardRow, in_sync: Sequence[str], shard: str, node_id: str
+) -> ReplicaNeeded:
+    detail, hint = {
+        Need.LEADS: ("it leads", f"have another one lead first: curlew hand-over {shard}"),
+        Need.HANDED_OVER: ("the shard is being handed over to it", "ask again in some seconds"),
+        Need.TOO_FEW: (
+            f"it is in sync, and without it only {', '.join(in_sync) or 'nobody'} would be;"
+            f" {row.min_in_sync} have to be",
+            "bring another replica in sync first: start its node, or take it out and start another"
+            " one in its place; GET /v1/cluster shows when it is",
+        ),
+    }[need]
+    return ReplicaNeeded(
+        f"the shard {shard!r} needs the replica of {node_id}: {detail}",
+        hint=hint,
+        fields={
+            "shard": shard,
+            "node": node_id,
+            "reason": need.value,
+            "min_in_sync": row.min_in_sync,
+        },
+    )
+
+
+async def _put_out(
+    connection: AsyncConnection, row: ShardRow, shard: str, node_id: str
+) -> ShardRow:
+    """Take it out of the set, if it is in; the row behind that. Whoever else changes the set waits
+    for the version's lock."""
+    after = PutOut(node_id).apply(row, 0)
+    if after is None:
+        return row
+    columns = columns_of(after)
+    changed = {name: columns[name] for name in ("in_sync", "in_sync_version")}
+    await connection.execute(update(shards).where(shards.c.name == shard).values(changed))
+    return after
 
 
 class _Joining:
@@ -332,8 +414,7 @@ class _Joining:
             return
         statement = update(shards).where(shards.c.name == name).values(columns_of(after))
         await connection.execute(statement)
-        names = ", ".join(member.node for member in sorted(after.in_sync))
-        await self._note("in_sync_changed", f"in sync: {names}")
+        await self._note("in_sync_changed", set_and_asker(after.in_sync))
 
     async def _note(self, kind: Kind, said: str) -> None:
         self._is_new = True

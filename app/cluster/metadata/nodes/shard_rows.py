@@ -12,14 +12,16 @@ among the events in the same transaction. A node that freezes within it loses it
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Row, select, text, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.cluster.metadata.database.database import Database
 from app.cluster.metadata.nodes.beats import CarriedBeats, beat_columns, beat_of, clock_ms
 from app.cluster.metadata.nodes.cluster_events import Event, Kind, note
-from app.cluster.metadata.schema.tables import shards
+from app.cluster.metadata.schema.tables import shard_replicas, shards
 from app.cluster.metadata.tables import versions
 from app.cluster.replication.shard_row import (
     ChangeInSync,
@@ -78,6 +80,16 @@ class ChangedRow(NamedTuple):
     is_done: bool
 
 
+class _Written(Enum):
+    """What came of a change that the row allowed."""
+
+    DONE = auto()
+    REFUSED = auto()
+    """What stands beside the row forbids it."""
+    OUTRUN = auto()
+    """The row was no longer what was seen."""
+
+
 class ShardRows:
     """The row of one shard by its name. Every method raises `MetadataUnavailable`, of a change also
     when it may have been carried out all the same."""
@@ -121,7 +133,10 @@ class ShardRows:
             after = change.apply(seen.row, seen.now_ms)
             if after is None:
                 return ChangedRow(seen, is_done=False)
-            if await self._write(change, seen.row, after):
+            written = await self._write(change, seen.row, after)
+            if written is _Written.REFUSED:
+                return ChangedRow(seen, is_done=False)
+            if written is _Written.DONE:
                 return ChangedRow(SeenRow(after, seen.now_ms), is_done=True)
         raise MetadataUnavailable(
             f"the row of the shard {self._name!r} is never the one that was read a moment before"
@@ -149,23 +164,36 @@ class ShardRows:
         self._seen = replace(seen, lease_until_ms=found.until_ms)
         return ChangedRow(SeenRow(self._seen, found.until_ms - change.lease_ms), is_done=True)
 
-    async def _write(self, change: RowChange, seen: ShardRow, after: ShardRow) -> bool:
-        """Whether the row was still what was seen."""
+    async def _write(self, change: RowChange, seen: ShardRow, after: ShardRow) -> "_Written":
         self._seen = None
         statement = update(shards).where(*self._is_still(columns_of(seen)))
         statement = statement.values(columns_of(after))
         if isinstance(change, Renew):
             async with self._database.asking() as connection:
-                return (await connection.execute(statement)).rowcount == 1
+                is_done = (await connection.execute(statement)).rowcount == 1
+                return _Written.DONE if is_done else _Written.OUTRUN
         async with self._database.transaction() as connection:
             frozen = f"SET LOCAL idle_in_transaction_session_timeout = {FROZEN_MS}"
             await connection.execute(text(frozen))
             version = await versions.lock(connection)
+            if isinstance(change, ChangeInSync):
+                come = {member.node for member in after.in_sync - seen.in_sync}
+                if not await self._have_joined(connection, come):
+                    return _Written.REFUSED
             if (await connection.execute(statement)).rowcount != 1:
-                return False
+                return _Written.OUTRUN
             await note(connection, _event_of(change, self._name, after))
             await versions.raise_to(connection, version + 1)
-        return True
+        return _Written.DONE
+
+    async def _have_joined(self, connection: AsyncConnection, nodes: set[str]) -> bool:
+        """Whether all have a replica: one that was taken out is not taken into the set by a leader
+        that has not heard of it yet."""
+        if not nodes:
+            return True
+        row = shard_replicas.c
+        query = select(row.node_id).where(row.shard == self._name, row.node_id.in_(nodes))
+        return nodes == set((await connection.execute(query)).scalars())
 
     def _is_still(self, columns: Mapping[str, object]) -> list[ColumnElement[bool]]:
         return [
@@ -187,10 +215,15 @@ class ShardRows:
 
 def _event_of(change: RowChange, name: str, after: ShardRow) -> Event:
     node = after.handed_to or ("" if after.leader is None else after.leader.node)
-    detail = "in sync: " + ", ".join(member.node for member in sorted(after.in_sync))
-    if isinstance(change, HandOver | ElectUnclean) and change.by:
-        detail += f"; asked for by {change.by}"
+    by = change.by if isinstance(change, HandOver | ElectUnclean) else ""
+    detail = set_and_asker(after.in_sync, by)
     return Event(_KINDS[type(change)], name, node, after.term.epoch, detail)
+
+
+def set_and_asker(in_sync: frozenset[Member], by: str = "") -> str:
+    """What an event says of the set, and of the operator who asked for the change, if one did."""
+    said = "in sync: " + ", ".join(member.node for member in sorted(in_sync))
+    return f"{said}; asked for by {by}" if by else said
 
 
 def row_of(found: Row[Any]) -> ShardRow:

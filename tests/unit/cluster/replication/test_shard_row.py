@@ -10,11 +10,14 @@ from app.cluster.replication.shard_row import (
     ElectAfterLoss,
     Found,
     HandOver,
+    Need,
+    PutOut,
     Renew,
     RowChange,
     ShardRow,
     TellRegressed,
     WriteBack,
+    need_of,
 )
 from app.cluster.replication.terms import NO_TERM, Member, Term
 
@@ -153,3 +156,32 @@ def test_a_living_leader_restores_a_row_that_is_behind() -> None:
     assert (told.leader, told.is_regressed) == (None, True)
     restored = WriteBack(told, known, 500).apply(told, 900)
     assert restored == replace(known, lease_until_ms=1_400)
+
+
+@pytest.mark.parametrize(
+    ("row", "node", "need"),
+    [
+        (ROW, "A", Need.LEADS),
+        (replace(ROW, handed_to="B"), "B", Need.HANDED_OVER),
+        (replace(ROW, min_in_sync=3), "C", Need.TOO_FEW),
+        (replace(ROW, in_sync=frozenset({A, B}), min_in_sync=2), "B", Need.TOO_FEW),
+        (replace(ROW, min_in_sync=2), "B", None),
+        (replace(ROW, in_sync=frozenset({A, B}), min_in_sync=2), "C", None),
+        (replace(ROW, in_sync=frozenset({A}), min_in_sync=2), "B", None),
+    ],
+    ids=["leads", "named", "below three", "below two", "in sync", "out", "out of a small set"],
+)
+def test_why_a_shard_needs_a_replica(row: ShardRow, node: str, need: Need | None) -> None:
+    assert need_of(row, node) is need
+    after = PutOut(node).apply(row, 0)
+    is_put_out = need is None and node in {member.node for member in row.in_sync}
+    assert (after is not None) == is_put_out
+
+
+def test_who_is_put_out_leaves_the_set_in_each_incarnation() -> None:
+    row = replace(ROW, in_sync=frozenset({A, B, C}), min_in_sync=2)
+    after = PutOut("C").apply(row, 0)
+    assert after == replace(row, in_sync=frozenset({A, B}), in_sync_version=8)
+    assert after is not None
+    assert after.settled_version == 7, "nobody has proved that the row had forgotten nothing"
+    assert PutOut("C").apply(after, 0) is None, "it is not done twice"

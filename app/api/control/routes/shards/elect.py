@@ -7,6 +7,7 @@ from fastapi import Depends, Request, Response
 from pydantic import Field
 
 from app.api.control.dependencies import Services, WithAccess, WithServices, json_body
+from app.api.control.known_shards import NODE_CHARS_MAX, asker, known_shard
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import AnswerModel, DryRunBody
 from app.api.http.conditions import WithDryRun, is_dry_run
@@ -15,17 +16,10 @@ from app.api.operations.operation import Action, Answer, Body
 from app.api.ports import Member
 from app.api.ports import Shard as ShardView
 from app.api.relay.calls import part_of, query_of
-from app.domain.errors import (
-    InvalidRequest,
-    ShardNotFound,
-    ShardUnavailable,
-    UncleanElectionRefused,
-)
+from app.domain.errors import InvalidRequest, ShardUnavailable, UncleanElectionRefused
 
 router = OperationRouter("cluster")
 
-NODE_CHARS_MAX: Final = 64
-"""Of the id of a node that a request names."""
 ANSWER_SECONDS: Final = 12.0
 """How long the node of the replica is waited for, which asks the others and the database."""
 
@@ -99,10 +93,7 @@ async def elect_replica(
     `store/lost+found/` of its data directory, and follows. Refused with 409
     `UNCLEAN_ELECTION_REFUSED` and a `reason` while a replica in sync answers, a lease holds, or
     another one has more. Any node may be asked; the one that has the replica asks the others."""
-    known = services.metadata.snapshot.shards.get(shard)
-    if known is None:
-        names = ", ".join(sorted(services.metadata.snapshot.shards)) or "none"
-        raise ShardNotFound(f"there is no shard {shard!r}", hint=f"there are: {names}")
+    known = known_shard(services, shard)
     if not body.unclean:
         raise InvalidRequest(
             "an election by command may lose messages, and the request does not say that it may",
@@ -116,8 +107,7 @@ async def elect_replica(
     replicas = services.replicas
     if replicas is None or replicas.own().node != member.node_id:
         return await _asked_there(services, request, member, body, is_dry=is_dry)
-    by = access.caller.name or "somebody without a key"
-    loss = await replicas.elect_unclean(by, is_dry_run=is_dry)
+    loss = await replicas.elect_unclean(asker(access), is_dry_run=is_dry)
     if not is_dry:
         response.status_code = HTTPStatus.ACCEPTED
     return UncleanElectionDocument(

@@ -204,6 +204,17 @@ class UncleanElection(TypedDict):
     dry_run: bool
 
 
+class ReplicaRemoval(TypedDict):
+    """A node that was taken out of the replicas of a shard, or would be."""
+
+    shard: str
+    node_id: str
+    was_in_sync: bool
+    in_sync: list[str]
+    left: list[str]
+    dry_run: bool
+
+
 class ClusterEvent(TypedDict):
     """What happened to a node or a shard."""
 

@@ -16,6 +16,7 @@ from curlew_client.documents.service import (
     Operation,
     OperationList,
     Readiness,
+    ReplicaRemoval,
     UncleanElection,
 )
 from curlew_client.documents.stats import NodeStatistics
@@ -77,6 +78,16 @@ class Service(Asking):
             "POST",
             f"/v1/shards/{part(shard)}/elect",
             json={"replica": replica, "unclean": unclean},
+            params={"dry_run": dry_run},
+        )
+
+    def remove_replica(self, shard: str, node_id: str, *, dry_run: bool = False) -> ReplicaRemoval:
+        """Take a node out of the replicas of a shard for good, so that another one may join in its
+        place. Refused while the shard needs it."""
+        return self._ask(
+            ReplicaRemoval,
+            "DELETE",
+            f"/v1/shards/{part(shard)}/replicas/{part(node_id)}",
             params={"dry_run": dry_run},
         )
 

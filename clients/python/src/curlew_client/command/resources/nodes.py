@@ -11,6 +11,7 @@ from curlew_client.command.entry import Exit
 from curlew_client.command.output import print_fields, print_json, print_line, print_table, say
 from curlew_client.command.running import new_app
 from curlew_client.command.service import Document, Service, Where, part
+from curlew_client.command.shards.replicas import remove_node
 from curlew_client.command.words import NotSo, pairs_of, time_text, value_of
 from curlew_client.errors import ServiceError
 
@@ -22,6 +23,7 @@ cluster = new_app("cluster", "The nodes that share the metadata, and their shard
 hand_over = new_app("hand-over", "Have another node lead a shard of several replicas.")
 clients = new_app("clients", "One client by its id: what it consumes and produces.")
 config = new_app("config", "The settings of the node, and those that change while it runs.")
+cluster.command(remove_node)
 
 
 @app.command

@@ -1,0 +1,1 @@
+"""Commands for what operators do to shards and their replicas."""

@@ -50,7 +50,11 @@ class ConditionCode(StrEnum):
 
 
 CLOCK_APART_MS: Final = 1_000
-"""Clocks that are so far apart are told of."""
+"""A clock that is surely further than this from the database's is apart from it."""
+
+CLOCK_RIGHT_MS: Final = 500
+"""One that was apart is right again when it is surely nearer than this: a clock that hovers at the
+bound does not pass its shard to and fro."""
 
 TROUBLES: Final = (
     ConditionCode.DISK_FULL,
@@ -101,7 +105,7 @@ _HINTS: Final = {
     ConditionCode.CLOCK_AHEAD: "messages grow old as if it had not for a day; set the clock right "
     "before, or what is older by it expires then; a restart believes the clock at once",
     ConditionCode.CLOCK_APART: "set the clock of this machine, or of the database's, right: due "
-    "times and retention are by it",
+    "times and retention are by it; a node with a replica leads only where no other can meanwhile",
     ConditionCode.METADATA_UNAVAILABLE: "messages go on by what the node knows, changes of topics "
     "and groups fail; look at the database",
     ConditionCode.NO_LEADER: "ask again in a moment; if it stays so, start the nodes that have"
@@ -122,6 +126,37 @@ _HINTS: Final = {
 }
 
 
+class ComparedClock:
+    """The clock of a node beside the database's. Compared on the event loop, read by any thread."""
+
+    def __init__(self) -> None:
+        self.apart_ms = 0
+        """How far this clock is ahead of the database's, as far as is known."""
+        self.is_apart = False
+        """Whether that is too far. What cannot be told changes nothing."""
+
+    def saw(self, before_ms: int, after_ms: int, database_ms: int) -> None:
+        """The database has read its clock at any moment between these two of this clock's."""
+        self.apart_ms = (before_ms + after_ms) // 2 - database_ms
+        doubt_ms = (after_ms - before_ms + 1) // 2
+        if abs(self.apart_ms) - doubt_ms > CLOCK_APART_MS:
+            self.is_apart = True
+        elif abs(self.apart_ms) + doubt_ms < CLOCK_RIGHT_MS:
+            self.is_apart = False
+
+    def conditions(self) -> list[Condition]:
+        """What is the matter with it, if anything is."""
+        if not self.is_apart:
+            return []
+        apart_s = f"{abs(self.apart_ms) / 1000:.1f}"
+        detail = (
+            f"the clock is {apart_s} s ahead of the database's"
+            if self.apart_ms > 0
+            else f"the clock is {apart_s} s behind the database's"
+        )
+        return [condition(ConditionCode.CLOCK_APART, detail)]
+
+
 class NodeState:
     """What a node knows of itself beside its broker. Its brokers, one after another, show it."""
 
@@ -134,8 +169,7 @@ class NodeState:
         """Of what is known of keys and policies; None: nobody looks at it."""
         self.other_leader: str | None = None
         """Set by whoever looks who leads the shard; None while this node does."""
-        self.clock_apart_ms = 0
-        """How far this clock is ahead of the database's, as far as is known."""
+        self.clock = ComparedClock()
         self.of_replica: Callable[[], Sequence[Condition]] = tuple
         """What the node's replica of its shard tells of; nothing where it is alone with it."""
         self.services: list[Service] = []
@@ -150,15 +184,7 @@ class NodeState:
 
     def troubles(self, offsets_problem: str | None = None) -> list[Condition]:
         """What an operator should look at. `offsets_problem` is the broker's with the database."""
-        found: list[Condition] = []
-        if abs(self.clock_apart_ms) > CLOCK_APART_MS:
-            apart_s = abs(self.clock_apart_ms) // 1000
-            detail = (
-                f"the clock is {apart_s} s ahead of the database's"
-                if self.clock_apart_ms > 0
-                else f"the clock is {apart_s} s behind the database's"
-            )
-            found.append(condition(ConditionCode.CLOCK_APART, detail))
+        found = self.clock.conditions()
         found += [
             condition(ConditionCode.METADATA_UNAVAILABLE, problem)
             for problem in (self.metadata_problem, offsets_problem)

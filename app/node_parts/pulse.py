@@ -125,10 +125,10 @@ class Pulse:
         self._state.metadata_problem = self._beat_problem or self._change_problem
 
     def _compare_clocks(self, found: Beat, before_ms: int) -> None:
-        """Seen from the moment in the middle of asking."""
+        """Where the answer came soon enough to say something of them."""
         after_ms = self._clock.now_ms()
         if found.clock_ms is not None and 0 <= after_ms - before_ms < COMPARED_MS_MAX:
-            self._state.clock_apart_ms = (before_ms + after_ms) // 2 - found.clock_ms
+            self._state.clock.saw(before_ms, after_ms, found.clock_ms)
 
     def _regress_of(self, found: Beat) -> str | None:
         """That the database is older than what this node knows; None: it is not."""

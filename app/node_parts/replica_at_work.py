@@ -57,6 +57,8 @@ class ReplicaMeans(NamedTuple):
     """The cluster URL of each member."""
     rows: Callable[[], ShardRows]
     hooks: LeaderHooks
+    is_clock_apart: Callable[[], bool]
+    """From the database's, as was found last. Any thread."""
 
 
 class ReplicaAtWork:
@@ -88,6 +90,7 @@ class ReplicaAtWork:
                 self._questions,
                 replace(means.hooks, on_unclean_judged=self._take_judgement),
                 new_number,
+                is_clock_apart=means.is_clock_apart,
             )
         )
         self.links: LinkTable = links.table

@@ -42,8 +42,9 @@ class ReplicaConditions(Following):
 
     @override
     def obstacles(self) -> Sequence[Condition]:
-        """Requests are carried to who leads; nobody may."""
-        found = self._state.obstacles()
+        """Requests are carried to who leads; nobody may. One whose clock is off is to be passed
+        over; the leader is not, as it stays only where nobody else can lead."""
+        found = [*self._state.obstacles(), *self._state.clock.conditions()]
         view = self._look()
         if view.is_removed:
             detail = f"the node was taken out of the replicas of the shard {view.shard!r}"

@@ -375,6 +375,7 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
             self._urls,
             lambda: node.metadata.shard_rows(self.node_id),
             LeaderHooks(self._serve, self._step_down, self._take_no_more, shard.shard),
+            lambda: node.state.clock.is_apart,
         )
 
     def _urls(self) -> Mapping[str, str]:

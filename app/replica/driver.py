@@ -26,6 +26,7 @@ from app.cluster.replication.events import (
     BeginAnew,
     CannotLead,
     ChangeRow,
+    ClockSeen,
     CutLog,
     DeleteBelow,
     Disconnected,
@@ -73,6 +74,16 @@ _LOG: Final = logging.getLogger(__name__)
 PAUSE_MS: Final = 1_000
 """Behind an action that lacked something."""
 
+CLOCK_APART: Final = (
+    "CLOCK_APART",
+    "the clock is apart from the database's: this replica leads only where no other can",
+)
+
+
+def never_apart() -> bool:
+    """Of a node whose clock nobody compares."""
+    return False
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaParts:
@@ -99,6 +110,8 @@ class ReplicaParts:
     """Above all numbers of drivers before this one, and of processes before this one."""
     could_not_lead_ms: int | None = None
     """When a driver before this one could not, for the last time."""
+    is_clock_apart: Callable[[], bool] = never_apart
+    """From the database's. Asked at each tick."""
 
 
 class ReplicaDriver:
@@ -212,10 +225,20 @@ class ReplicaDriver:
             if not self._is_done(action):
                 return
         if isinstance(event, Tick):
-            for node in self._outgoing.nodes:
-                self._send_blocks(node)
-            if self._log.failed is not None:
-                self._parts.owner.alarm("LOG_FAILED", self._log.failed)
+            self._ticked(self._replica)
+
+    def _ticked(self, replica: Replica) -> None:
+        """Go on with what waits, and tell again what lasts. The machine hears of a clock that is
+        off, or right again (R12)."""
+        for node in self._outgoing.nodes:
+            self._send_blocks(node)
+        if self._log.failed is not None:
+            self._parts.owner.alarm("LOG_FAILED", self._log.failed)
+        is_off = self._parts.is_clock_apart()
+        if is_off != replica.state.is_clock_off:
+            self._events.append((ClockSeen(is_off), None))
+        if is_off:
+            self._parts.owner.alarm(*CLOCK_APART)
 
     def _is_done(self, action: Action) -> bool:
         """Carry it out; False: it could not be, and nothing that follows may."""
@@ -409,6 +432,7 @@ class ReplicaDriver:
             could_not_lead_ms=self._could_not_lead_ms,
             has_room=None if self._full_since_ms is None else False,
             full_since_ms=self._full_since_ms,
+            clock_off_since_ms=parts.now_ms() if parts.is_clock_apart() else None,
             is_broken=log.failed is not None,
         )
         return Replica(state)

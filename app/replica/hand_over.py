@@ -23,10 +23,10 @@ def successor(shard: str, me: str, status: ReplicaStatus, node: str | None) -> s
         hint = "ask again in a moment"
         raise _refused(shard, node, "taking_over", "its leader takes over yet", hint)
     if node is None:
-        fit = [each for each in status.members if not _reason_of(each)[0]]
+        fit = [each for each in status.members if not _reason_of(each, status)[0]]
         if fit:
             return max(fit, key=_has_most).node
-        found = "; ".join(f"{each.node}: {_reason_of(each)[1]}" for each in status.members)
+        found = "; ".join(f"{each.node}: {_reason_of(each, status)[1]}" for each in status.members)
         raise _refused(shard, node, "none_in_sync", found, "wait until one is in sync")
     member = next((each for each in status.members if each.node == node), None)
     if member is None:
@@ -34,15 +34,16 @@ def successor(shard: str, me: str, status: ReplicaStatus, node: str | None) -> s
         raise _refused(
             shard, node, "not_a_member", "the node has no replica of it", f"those who have: {known}"
         )
-    reason, detail = _reason_of(member)
+    reason, detail = _reason_of(member, status)
     if reason:
         hint = "GET /v1/cluster shows how far each replica is behind; ask again when it has all"
         raise _refused(shard, node, reason, detail, hint, member)
     return node
 
 
-def _reason_of(member: MemberStatus) -> tuple[str, str]:
-    """A word and a sentence; empty ones for a member that may lead."""
+def _reason_of(member: MemberStatus, status: ReplicaStatus) -> tuple[str, str]:
+    """A word and a sentence; empty ones for a member that may lead. One whose clock is off is as
+    good as a leader whose clock is."""
     if not member.is_connected:
         return "not_connected", "the node is not connected to the leader"
     if not member.is_in_sync:
@@ -51,12 +52,14 @@ def _reason_of(member: MemberStatus) -> tuple[str, str]:
         return "could_not_lead", "the node could not lead a moment ago"
     if member.has_room is False:
         return "no_room", "the disk of the node takes no messages"
+    if member.is_clock_off and not status.is_clock_off:
+        return "clock_apart", "the clock of the node is apart from the database's"
     return "", ""
 
 
-def _has_most(member: MemberStatus) -> tuple[bool, int, str]:
+def _has_most(member: MemberStatus) -> tuple[bool, bool, int, str]:
     written = NOTHING_WRITTEN if member.written is None else member.written
-    return member.has_room is True, written, member.node
+    return not member.is_clock_off, member.has_room is True, written, member.node
 
 
 def _refused(

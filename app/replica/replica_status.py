@@ -40,6 +40,8 @@ class MemberStatus:
     """Since when it is not in sync, as this leader has seen it; None: it is in sync."""
     has_room: bool | None = None
     """Whether its disk takes messages; None: it has not said."""
+    is_clock_off: bool = False
+    """Whether its clock is apart from the database's, as it has said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ class ReplicaStatus:
     """Whether this replica is in the newest set that it has noted."""
     is_current: bool = False
     """Whether it follows, and may answer reads as its leader does."""
+    is_clock_off: bool = False
+    """Whether the clock of its own node is apart from the database's."""
 
 
 NOTHING = ReplicaStatus(Role.PAUSED, 0, None, 0, 0, 0, (), 0)
@@ -111,6 +115,7 @@ def status_of(
         lacking_count=leader.lacking_members if role is Role.LEADER and leader is not None else 0,
         is_member=state.is_in_sync,
         is_current=replica.is_current,
+        is_clock_off=state.is_clock_off,
     )
 
 
@@ -143,6 +148,7 @@ def _members(leader: Leader, end: int, now_ms: int) -> tuple[MemberStatus, ...]:
                 view.would_rest,
                 None if is_in_sync or view.out_ms is None else now_ms - view.out_ms,
                 view.has_room,
+                view.is_clock_off,
             )
         )
     return tuple(found)

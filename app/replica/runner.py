@@ -22,7 +22,7 @@ from app.cluster.replication.events import Disconnected, Event, Tick, TransferAs
 from app.cluster.replication.messages import Message
 from app.cluster.replication.replica_state import Timing
 from app.domain.shortages import shortage_of
-from app.replica.driver import PAUSE_MS, ReplicaDriver, ReplicaParts
+from app.replica.driver import PAUSE_MS, ReplicaDriver, ReplicaParts, never_apart
 from app.replica.leadership import LeaderHooks
 from app.replica.owner import StoreOwner
 from app.replica.ports import Connections, Database, Replicating
@@ -59,6 +59,7 @@ class RunnerParts:
     hooks: LeaderHooks
     new_grant: Callable[[], int]
     now_ms: Callable[[], int] = monotonic_ms
+    is_clock_apart: Callable[[], bool] = never_apart
 
 
 class ReplicaRunner(Replicating):
@@ -332,6 +333,7 @@ class ReplicaRunner(Replicating):
                 parts.new_grant,
                 first_number,
                 self._could_not_lead_ms,
+                parts.is_clock_apart,
             )
         )
 

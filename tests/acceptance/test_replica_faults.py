@@ -1,4 +1,5 @@
-"""Three processes of one shard on bad days: a full disk, a frozen leader, a database that is away.
+"""Three processes of one shard on bad days: a full disk, a frozen leader, a database that is away,
+a clock that is off.
 
 A sender runs all the while. What was confirmed is there, once, and in its order; what was refused
 as `not_stored` is not.
@@ -87,6 +88,23 @@ def of_node(shard: Shard, name: str) -> Path:
 
 def send_one(shard: Shard, name: str) -> httpx.Response:
     return httpx.post(f"{shard.nodes[name].url}{TOPIC}/messages?queue_id=0", content="-1")
+
+
+def readiness(shard: Shard, name: str) -> tuple[int, list[str]]:
+    """The status and the reasons."""
+    answer = httpx.get(f"{shard.nodes[name].url}/readyz")
+    return answer.status_code, [each["code"] for each in answer.json()["reasons"]]
+
+
+def store_times(url: str) -> list[int]:
+    """Of the messages in the queue, in its order."""
+    found: list[int] = []
+    while True:
+        path = f"{TOPIC}/queues/0/messages?offset={len(found)}&max_messages=100"
+        messages = httpx.get(f"{url}{path}").json()["messages"]
+        if not messages:
+            return found
+        found += [each["store_time_ms"] for each in messages]
 
 
 def silence_s(shard: Shard, name: str) -> float:
@@ -299,3 +317,34 @@ def epoch_of(server: PostgresServer) -> int:
 
 def is_regressed(shard: Shard, name: str) -> bool:
     return "METADATA_REGRESSED" in shard.asked(name, "GET", "/readyz").text
+
+
+@pytest.mark.parametrize("ahead_ms", [10_000, -10_000])
+def test_a_node_whose_clock_is_off_leads_nothing(shard: Shard, ahead_ms: int) -> None:
+    off = shard.leader()
+    with Sender(shard.urls) as sender:
+        sender.goes_on()
+        shard.clocks[off].set_ahead(ahead_ms)
+        wait_until(lambda: shard.leader() != off)
+        second = shard.leader()
+        wait_until(lambda: readiness(shard, off) == (503, ["CLOCK_APART"]))
+        (third,) = set(NAMES) - {off, second}
+        for name in (second, third):
+            assert readiness(shard, name) == (200, [])
+        assert "CLOCK_APART" in shard.nodes[off].log.read_text()
+        sender.goes_on()
+        assert len(sender.unknown) <= 1, "the one that was under way"
+        shard.in_sync()
+        shard.kill(second)
+        assert shard.leader() == third
+        sender.goes_on()
+        shard.clocks[off].set_ahead(0)
+        wait_until(lambda: readiness(shard, off) == (200, []))
+        assert shard.leader() == third
+        shard.start(second)
+        shard.in_sync()
+        sender.goes_on()
+    check(shard, sender)
+    for url in shard.urls():
+        times = store_times(url)
+        assert times == sorted(times)

@@ -21,6 +21,7 @@ from app.cluster.replication.shard_row import (
     Elect,
     ElectAfterLoss,
     ElectUnclean,
+    HandOver,
     RowChange,
     ShardRow,
 )
@@ -114,7 +115,9 @@ class Candidate:
         term = self._new_term(row)
         if state.me in row.in_sync:
             is_first = self._may_stand(row) and not self._another_has_more(row)
-            return Elect(row.term, term, state.me, state.timing.lease_ms) if is_first else None
+            if not is_first or self._has_yielded(row):
+                return None
+            return Elect(row.term, term, state.me, state.timing.lease_ms)
         if not self._all_lost_their_incarnation(row):
             return None
         return ElectAfterLoss(row.term, row.in_sync_version, term, state.me, state.timing.lease_ms)
@@ -163,6 +166,25 @@ class Candidate:
             and row.handed_to != self._state.me.node
             for each in self._answers.values()
         )
+
+    def _has_yielded(self, row: ShardRow) -> bool:
+        """R12: whether a member with as much, which answers and lacks nothing, is to go first, as
+        the clock of this node is off. Where the row names this node as the leader, which has begun
+        anew, it names that member: nobody has to wait for the lease."""
+        state = self._state
+        if not state.is_clock_off or row.handed_to == state.me.node:
+            return False
+        fit = [
+            (each.last_term.epoch, each.end, node)
+            for node, each in self._answers.items()
+            if each.member in row.in_sync and not each.yields
+        ]
+        best = max(fit, default=None)
+        if best is None or best[:2] < state.log_position or not state.may_yield():
+            return False
+        if row.leader == state.me and row.handed_to is None:
+            state.actions.append(ChangeRow(HandOver(row.term, best[2])))
+        return True
 
     def _all_lost_their_incarnation(self, row: ShardRow) -> bool:
         """R7: whether every member of the set has come back without proof that it kept everything,

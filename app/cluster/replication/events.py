@@ -112,6 +112,13 @@ class RoomSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockSeen:
+    """R12: whether the clock of this node is apart from the database's."""
+
+    is_off: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TransferAsked:
     """R10: another replica is to lead. Without `to` the node stops: whoever has everything is named
     as soon as there is one."""
@@ -148,6 +155,7 @@ Event: TypeAlias = (
     | SyncFailed
     | CannotLead
     | RoomSeen
+    | ClockSeen
     | TransferAsked
     | UncleanAsked
 )

@@ -246,6 +246,7 @@ class Follower:
                 state.promise.in_sync_version,
                 state.would_rest,
                 state.has_room,
+                state.is_clock_off,
             ),
         )
         state.actions.append(action)

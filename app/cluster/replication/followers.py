@@ -23,8 +23,9 @@ class FollowerView:
     ends: LogEnd = NOTHING
     noted_version: int = -1
     would_rest: bool = False
-    """As it said last, as `has_room`."""
+    """As it said last, as `has_room` and `is_clock_off`."""
     has_room: bool | None = None
+    is_clock_off: bool = False
     mark_end: int = 0
     mark_ms: int = 0
     """At this time it had all of the log as it was some time before; see `caught_up`."""
@@ -38,15 +39,14 @@ class FollowerView:
 
     @property
     def fitness(self) -> int:
-        """How well it would lead (R8, R13): of those that may, one with the most is named. 2: at
-        once, and it takes messages; 1: maybe it does not; 0: it would not."""
+        """How well it would lead (R8, R12, R13): of those that may, one with the most is named. 3:
+        at once, and it takes messages; 2: maybe it does not; 1: its clock is off; 0: it would not.
+        """
         if self.would_rest or self.has_room is False:
             return 0
-        return 1 if self.has_room is None else 2
-
-    def has_room_since(self, ms: int) -> bool:
-        """Whether it has said so, and would lead at once; an older word says nothing."""
-        return self.fitness == 2 and self.heard_ms >= ms
+        if self.is_clock_off:
+            return 1
+        return 2 if self.has_room is None else 3
 
     def caught_up(self, end: int, now_ms: int) -> None:
         """It has written as far as the log went when `mark_end` was set: set it anew.
@@ -100,6 +100,23 @@ class Followers:
     def fitness_and_ends_of(self, member: Member) -> tuple[int, LogEnd]:
         """The larger is the better next leader."""
         return self.fitness_of(member), self.ends_of(member)
+
+    def with_room(self, since_ms: int) -> set[Member | None]:
+        """R13: who has said since then that its disk takes messages, and would lead at once; an
+        older word says nothing."""
+        return {
+            view.member
+            for view in self._views.values()
+            if view.has_room and not view.would_rest and view.heard_ms >= since_ms
+        }
+
+    def with_right_clock(self, since_ms: int) -> set[Member | None]:
+        """R12: who has said since then that its clock is right, and lacks nothing else."""
+        return {
+            view.member
+            for view in self._views.values()
+            if view.fitness > 1 and view.heard_ms >= since_ms
+        }
 
     def noted(self) -> dict[Member, int]:
         """Member → the newest in-sync set that it keeps."""

@@ -1,6 +1,7 @@
 """The replica that leads: it fences, takes over, sends blocks, confirms, and changes the set. Pure.
 
-R2 fence, R3 take over, R4 acknowledge, R8 leases, R9 write back, R10 hand over, R13 room.
+R2 fence, R3 take over, R4 acknowledge, R8 leases, R9 write back, R10 hand over, R12 clocks, R13
+room.
 """
 
 from enum import Enum, auto
@@ -84,7 +85,7 @@ class Leader:
         """When that began."""
         self._serving_ms = 0
         self._passed_on_ms = state.now_ms
-        """When a member with room was named last; not before this term."""
+        """When a member that lacks nothing was named last; not before this term."""
         self._hand_over: HandOver | None = None
         state.promise_term(term)
         self._ask_for_promises()
@@ -292,6 +293,7 @@ class Leader:
         view.ends, view.heard_ms = LogEnd(message.written, message.flushed), state.now_ms
         view.noted_version = message.noted_version
         view.would_rest, view.has_room = message.would_rest, message.has_room
+        view.is_clock_off = message.is_clock_off
         self._has_promised(view.member)
         view.caught_up(state.end.written, state.now_ms)
         self._in_sync.noted(self._noted())
@@ -455,39 +457,49 @@ class Leader:
             self._grow()
         if self._leaving is not None:
             self._hand_over_if_possible(self._leaving)
-        elif state.full_since_ms is not None:
-            self._pass_on(state.full_since_ms)
+        elif state.full_since_ms is not None or state.is_clock_off:
+            self._pass_on()
 
-    def _pass_on(self, full_since_ms: int) -> None:
-        """R13: name a member that takes messages. This one goes on until the row has it: where the
-        database does not answer, or the other one dies, reads are served as before. Named again as
-        long as it is so, since an answer may be lost."""
+    def _pass_on(self) -> None:
+        """R12, R13: name a member that takes messages, or whose clock is right. This one goes on
+        until the row has it: where the database does not answer, or the other one dies, reads are
+        served as before. Named again as long as it is so, since an answer may be lost."""
         state, timing = self._state, self._state.timing
         has_all = self._confirmation.high_watermark >= self._confirmation.end
         if not has_all or state.now_ms - self._passed_on_ms < timing.row_ms:
             return
-        fit = self._with_room(full_since_ms)
+        fit = self._fitter()
         if fit and self._in_sync.is_settled:
             self._passed_on_ms = state.now_ms
-            best = max(fit, key=self._followers.ends_of)
+            best = max(fit, key=self._followers.fitness_and_ends_of)
             state.actions.append(ChangeRow(HandOver(self.term, best.node)))
 
-    def _with_room(self, full_since_ms: int) -> list[Member]:
-        """Members that can lead and take messages, as they have said since this one does not. None
+    def _fitter(self) -> list[Member]:
+        """Members that have all, and what this one lacks, as they have said since it does. None
         while the database does not answer: nobody could be named. Who has just been elected stays
         for a lease, so that two whose disks are nearly full do not pass the shard on and on."""
         state, timing = self._state, self._state.timing
-        is_early = state.now_ms - full_since_ms < 2 * timing.sign_ms
         is_new = state.now_ms - self._serving_ms < timing.lease_ms
         is_old = self._lease_end_ms - state.now_ms < timing.lease_ms // 2
-        if self.phase is not Phase.SERVING or is_early or is_new or is_old:
+        if self.phase is not Phase.SERVING or is_new or is_old:
             return []
-        fit = {view.member for view in self._followers if view.has_room_since(full_since_ms)}
+        fit = self._without_lack()
         return [
             each
             for each in self._successors()
             if each in fit and self._followers.ends_of(each).written >= self._confirmation.end
         ]
+
+    def _without_lack(self) -> set[Member | None]:
+        """R13 before R12: one with a full disk takes no messages, whatever its clock says."""
+        state, timing = self._state, self._state.timing
+        full_ms, off_ms, now_ms = state.full_since_ms, state.clock_off_since_ms, state.now_ms
+        if full_ms is not None:
+            is_early = now_ms - full_ms < 2 * timing.sign_ms
+            return set() if is_early else self._followers.with_room(full_ms)
+        if off_ms is None or now_ms - off_ms < timing.clock_ms:
+            return set()
+        return self._followers.with_right_clock(now_ms - timing.silence_ms)
 
     def _is_unheard(self) -> bool:
         """R8: too few of the set answer to confirm anything, where the other replicas might without

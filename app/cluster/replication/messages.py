@@ -68,6 +68,8 @@ class Ends:
     """R8: it could not lead a moment ago, and would wait a while if it were named now."""
     has_room: bool | None = None
     """R13: whether its disk takes messages, if it leads; None: it does not know."""
+    is_clock_off: bool = False
+    """R12: its clock is apart from the database's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,9 @@ class EndsAnswer:
     promise: Promise
     last_term: Term
     end: int
+    yields: bool = False
+    """R8, R12, R13: it lacks something that leading needs, so nobody whose clock is off waits for
+    it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from app.cluster.replication.events import (
     Appended,
     CannotLead,
     ChangeRow,
+    ClockSeen,
     DatabaseAway,
     Disconnected,
     Event,
@@ -58,6 +59,7 @@ LocalEvent: TypeAlias = (
     | SyncFailed
     | CannotLead
     | RoomSeen
+    | ClockSeen
     | TransferAsked
 )
 
@@ -119,7 +121,19 @@ class Replica:
     # --- events
 
     def _local(self, event: LocalEvent) -> None:
-        role, state = self._role, self.state
+        role = self._role
+        self._note(event)
+        if isinstance(role, Leader):
+            self._local_of_leader(role, event)
+        elif isinstance(role, Follower):
+            if isinstance(event, LogEnds):
+                role.log_ends()
+            elif isinstance(event, Disconnected):
+                role.disconnected(event.node)
+
+    def _note(self, event: LocalEvent) -> None:
+        """What it says of this replica whatever its role."""
+        state = self.state
         if isinstance(event, LogEnds):
             state.end = LogEnd(event.written, event.flushed)
         elif isinstance(event, LogBegins):
@@ -130,13 +144,8 @@ class Replica:
             state.is_broken = True
         elif isinstance(event, RoomSeen):
             state.see_room(event.has_room)
-        if isinstance(role, Leader):
-            self._local_of_leader(role, event)
-        elif isinstance(role, Follower):
-            if isinstance(event, LogEnds):
-                role.log_ends()
-            elif isinstance(event, Disconnected):
-                role.disconnected(event.node)
+        elif isinstance(event, ClockSeen):
+            state.see_clock(is_off=event.is_off)
 
     def _local_of_leader(self, role: Leader, event: LocalEvent) -> None:
         if isinstance(event, Appended):
@@ -150,7 +159,7 @@ class Replica:
             role.resign(event.reason if isinstance(event, CannotLead) else "a sync failed")
         elif isinstance(event, TransferAsked):
             role.leave(event)
-        elif not isinstance(event, RoomSeen | LogBegins):
+        elif not isinstance(event, RoomSeen | ClockSeen | LogBegins):
             assert_never(event)
 
     def _was_paused(self, gap_ms: int) -> None:
@@ -273,7 +282,12 @@ class Replica:
         role, state = self._role, self.state
         if isinstance(message, AskEnds):
             answer = EndsAnswer(
-                message.question, state.me, state.promise, state.log_term, state.end.written
+                message.question,
+                state.me,
+                state.promise,
+                state.log_term,
+                state.end.written,
+                state.yields,
             )
             state.actions.append(Send(node, answer))
         elif isinstance(message, AskPromise):

@@ -42,6 +42,9 @@ class Timing:
     """
     rest_ms: int = 15_000
     """Who could not lead leaves the shard to the other members for so long."""
+    clock_ms: int = 3_000
+    """A leader whose clock is off waits so long before it hands over: each replica compares its
+    clock each second, and the database's may be the wrong one."""
 
     @property
     def silence_ms(self) -> int:
@@ -92,6 +95,11 @@ class ReplicaState:
     """As was seen last; None: nobody has looked, or could."""
     full_since_ms: int | None = None
     """R13: since when the disk takes no messages, if this replica leads; None: it does."""
+    clock_off_since_ms: int | None = None
+    """R12: since when the clock of this node is apart from the database's; None: it is not, as far
+    as is known."""
+    yielded_ms: int | None = None
+    """R12: when this replica began to let others stand first, for the last time."""
     is_broken: bool = False
     """A sync failed: nothing is written any more, so it neither follows nor leads."""
     actions: list[Action] = field(default_factory=list)
@@ -144,6 +152,31 @@ class ReplicaState:
             self.full_since_ms = None
         elif has_room is False and self.full_since_ms is None:
             self.full_since_ms = self.now_ms
+
+    def see_clock(self, *, is_off: bool) -> None:
+        """Whether the clock of this node is apart from the database's."""
+        if not is_off:
+            self.clock_off_since_ms = None
+        elif self.clock_off_since_ms is None:
+            self.clock_off_since_ms = self.now_ms
+
+    @property
+    def is_clock_off(self) -> bool:
+        """R12."""
+        return self.clock_off_since_ms is not None
+
+    @property
+    def yields(self) -> bool:
+        """Whether this replica lacks something that leading needs, and another may not."""
+        return self.is_resting() or self.is_clock_off or self.has_room is False
+
+    def may_yield(self) -> bool:
+        """R12: whether it may let others stand first, now that it would. For a lease: one that has
+        not stood by then cannot. It is a new occasion when the last one was long ago."""
+        began_ms, timing = self.yielded_ms, self.timing
+        if began_ms is None or self.now_ms - began_ms >= timing.rest_ms:
+            began_ms = self.yielded_ms = self.now_ms
+        return self.now_ms - began_ms < timing.lease_ms
 
     @property
     def log_term(self) -> Term:

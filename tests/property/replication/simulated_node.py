@@ -14,6 +14,7 @@ from app.cluster.replication.events import (
     BeginAnew,
     CannotLead,
     ChangeRow,
+    ClockSeen,
     CutLog,
     DatabaseAway,
     DeleteBelow,
@@ -62,6 +63,7 @@ TIMING = Timing(
     ask_ms=120,
     row_ms=400,
     rest_ms=6_000,
+    clock_ms=900,
 )
 BEAT_MS = 1_000
 BLOCK_BYTES = 100
@@ -90,6 +92,8 @@ class Node:
         self.lacking: type[Action] = Serve
         self.full_until_ms = 0
         """Its disk takes no messages of clients before."""
+        self.clock_off_until_ms = 0
+        """Its clock is apart from the database's before."""
         self._could_not_lead_ms: int | None = None
         self._writes: deque[SimBlock] = deque()
         self._is_writing = False
@@ -110,6 +114,10 @@ class Node:
     @property
     def has_room(self) -> bool:
         return self._shard.schedule.now_ms >= self.full_until_ms
+
+    @property
+    def is_clock_off(self) -> bool:
+        return self._shard.schedule.now_ms < self.clock_off_until_ms
 
     @property
     def clock_ms(self) -> int:
@@ -147,6 +155,7 @@ class Node:
             log_start=disk.start,
             now_ms=self.clock_ms,
             could_not_lead_ms=self._could_not_lead_ms,
+            clock_off_since_ms=self.clock_ms if self.is_clock_off else None,
         )
         self.replica = Replica(state)
         self._shown = disk.high_watermark
@@ -207,6 +216,9 @@ class Node:
             if self.has_room != self._knows_of_room:
                 self._knows_of_room = self.has_room
                 self.give(RoomSeen(self.has_room))
+            replica = self.replica
+            if replica is not None and self.is_clock_off != replica.state.is_clock_off:
+                self.give(ClockSeen(self.is_clock_off))
             self.give(Tick())
             self._later(TIMING.tick_ms, lambda: self._tick(life))
 

@@ -72,6 +72,8 @@ class SimulatedShard:
         """Nodes whose lack does not end."""
         self.stays_full: set[str] = set()
         """Nodes whose disk has never room for messages, and for blocks of a leader."""
+        self.stays_off: set[str] = set()
+        """Nodes whose clock is never right."""
         row = ShardRow(min_in_sync=min_in_sync, target_replicas=replicas)
         self.database = SimDatabase(self.schedule, self.random, row)
         self.database.on_change = self._row_changed
@@ -243,6 +245,12 @@ class SimulatedShard:
         for each in self._serving():
             each.expire()
 
+    def set_node_clock(self, node: Node, other: str) -> None:
+        """It is apart from the database's for a while."""
+        del other
+        if node.name not in self.stays_off:
+            node.clock_off_until_ms = self.schedule.now_ms + self.random.randint(200, 9_000)
+
     def set_database_clock(self, node: Node, other: str) -> None:
         """Ten seconds on or back, as behind a fail-over to a machine whose clock is off."""
         del node, other
@@ -267,6 +275,8 @@ class SimulatedShard:
                 node.lacks_until_ms = 0
             if node.name not in self.stays_full:
                 node.full_until_ms = 0
+            if node.name not in self.stays_off:
+                node.clock_off_until_ms = 0
             self.start(node)
 
     # --- runs
@@ -371,4 +381,8 @@ DAYS_WITH_RETENTION: tuple[Day, ...] = (
     *(SimulatedShard.expire,) * 8,
     SimulatedShard.empty_disk,
 )
-DAYS_WITH_CLOCKS: tuple[Day, ...] = (*DAYS, SimulatedShard.set_database_clock)
+DAYS_WITH_CLOCKS: tuple[Day, ...] = (
+    *DAYS,
+    SimulatedShard.set_database_clock,
+    SimulatedShard.set_node_clock,
+)

@@ -11,6 +11,7 @@ from typing import Self
 import httpx
 
 from tests.support.cluster.hosts import Host
+from tests.support.cluster.node_clock import NodeClock
 from tests.support.nodes.fork_server import NETWORK
 from tests.support.nodes.free_ports import free_port
 from tests.support.nodes.node import RunningNode, start_node
@@ -35,6 +36,7 @@ class Shard:
         hosts: Mapping[str, Host] | None = None,
     ) -> None:
         self.nodes: dict[str, RunningNode] = {}
+        self.clocks = {name: NodeClock(root / f"clock-{name}") for name in NAMES}
         self._root = root
         self._hosts = hosts or {}
         self._flags = flags
@@ -59,7 +61,7 @@ class Shard:
             *("--cluster-listen", f"{address}:{cluster_port}"),
             *("--cluster-secret-file", str(self._secret)),
             *self._flags,
-            environment={**self._environment, **network},
+            environment={**self._environment, **network, **self.clocks[name].environment},
         )
 
     def stop(self, name: str) -> None:

@@ -62,6 +62,7 @@ def main() -> int:
     from app.commands import node_commands  # noqa: F401  # what takes long to import
     from app.node_parts import served_term
     from tests.support.cluster.namespace import enter_network
+    from tests.support.cluster.node_clock import CLOCK, go_by
 
     start = next_node(socket.socket(fileno=int(sys.argv[1])))
     if start is None:
@@ -71,6 +72,8 @@ def main() -> int:
         served_term.RETENTION_SECONDS = float(seconds)  # type: ignore[misc]
     if (network := environment.pop(NETWORK, None)) is not None:
         enter_network(network)
+    if (clock := environment.pop(CLOCK, None)) is not None:
+        go_by(clock)
     os.environ.clear()
     os.environ.update(environment)
     sys.stdout = os.fdopen(1, "w", closefd=False)

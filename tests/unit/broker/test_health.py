@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from app.broker.delays.timer_index import BEHIND_MAX
-from app.broker.health import TROUBLES, Condition, ConditionCode, condition
+from app.broker.health import TROUBLES, ComparedClock, Condition, ConditionCode, condition
 from app.domain.shortages import Shortage
 from app.runtime.service import Service
 from app.runtime.shortage_log import Lack
@@ -96,7 +96,7 @@ def _clock_jumped(world: World) -> None:
 
 
 def _clock_apart(world: World) -> None:
-    world.broker.health.node.clock_apart_ms = -2_500
+    world.broker.health.node.clock.saw(0, 0, 2_500)
 
 
 def _older_copy(world: World) -> None:
@@ -119,6 +119,34 @@ def _replicas_behind(world: World) -> None:
     _replica_tells(world, ConditionCode.REPLICAS_BEHIND, "2 of 3 replicas are in sync")
 
 
+@pytest.mark.parametrize(
+    ("apart", "expected"),
+    [
+        ([1_001, -1_001], [True, True]),
+        ([1_000, -1_000], [False, False]),
+        ([1_100, 900, 500, 499, 900, 1_000], [True, True, True, False, False, False]),
+        ([-2_000, -600, -400, -900], [True, True, False, False]),
+    ],
+)
+def test_a_clock_that_hovers_at_the_bound_stays_what_it_was(
+    apart: list[int], expected: list[bool]
+) -> None:
+    clock, found = ComparedClock(), []
+    for each in apart:
+        clock.saw(each, each, 0)
+        found.append(clock.is_apart)
+    assert found == expected
+
+
+def test_what_a_slow_answer_leaves_open_changes_nothing() -> None:
+    clock, found = ComparedClock(), []
+    for before_ms, after_ms in ((900, 1_700), (1_001, 1_801), (-100, 700), (-400, 398)):
+        clock.saw(before_ms, after_ms, 0)
+        found.append(clock.is_apart)
+    assert found == [False, True, True, False]
+    assert not clock.conditions()
+
+
 TROUBLE_MAKERS: list[tuple[Callable[[World], None], ConditionCode, str]] = [
     (_disk_full, ConditionCode.DISK_FULL, "no messages are taken: the disk is 91% full"),
     (_no_checkpoint, ConditionCode.DISK_FULL, "has no room: no checkpoint is written"),
@@ -126,7 +154,7 @@ TROUBLE_MAKERS: list[tuple[Callable[[World], None], ConditionCode, str]] = [
     (_damaged, ConditionCode.STORE_DAMAGED, "by kind: tail 1, queue 12"),
     (_clock_set_back, ConditionCode.CLOCK_BEHIND, "3600 s ahead of the clock"),
     (_clock_jumped, ConditionCode.CLOCK_AHEAD, "has jumped ahead by 7200 s"),
-    (_clock_apart, ConditionCode.CLOCK_APART, "the clock is 2 s behind the database's"),
+    (_clock_apart, ConditionCode.CLOCK_APART, "the clock is 2.5 s behind the database's"),
     (_not_refreshed, ConditionCode.METADATA_UNAVAILABLE, "the metadata is not refreshed"),
     (_older_copy, ConditionCode.POLICY_REGRESSED, "an older copy"),
     (_not_committed, ConditionCode.METADATA_UNAVAILABLE, "committed offsets"),

@@ -57,7 +57,7 @@ class Node(Peers, Database, ReplicaOwner):
         self.alarms: list[str] = []
         self.shown = 0
         self.serving: Term | None = None
-        self.has_no_room = False
+        self.has_no_room = self.is_clock_apart = False
         self._shard = shard
         replica_files = ReplicaFiles(files)
         self.incarnation = Incarnation(files, replica_files, lambda: shard.random.getrandbits(40))
@@ -83,6 +83,7 @@ class Node(Peers, Database, ReplicaOwner):
             self,
             lambda: shard.now_ms,
             lambda: shard.random.getrandbits(48),
+            is_clock_apart=lambda: self.is_clock_apart,
         )
         self.driver: ReplicaDriver
 

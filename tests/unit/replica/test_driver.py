@@ -233,3 +233,29 @@ def test_a_damaged_block_of_the_leader_is_told_of() -> None:
     shard.start("b", files)
     shard.until(lambda: "BLOCKS_UNREADABLE" in shard.leader.alarms)
     assert shard.nodes["b"].replica_log.written == at
+
+
+def test_a_node_whose_clock_is_off_says_so_and_hands_over() -> None:
+    shard = serving()
+    load(shard, 2)
+    shard.until(shard.are_equal)
+    off = shard.leader
+    off.is_clock_apart = True
+    shard.until(lambda: shard.is_served() and shard.leader is not off)
+    assert "CLOCK_APART" in off.alarms
+    assert not [node for node in shard.nodes.values() if node is not off and node.alarms]
+    off.is_clock_apart = False
+    shard.pass_time(2)
+    off.alarms.clear()
+    shard.pass_time(2)
+    assert not off.alarms
+
+
+def test_a_driver_knows_of_the_clock_before_its_first_tick() -> None:
+    shard = serving()
+    files = shard.kill("b")
+    node = shard.open("b", files)
+    node.is_clock_apart = True
+    node.begin()
+    assert node.driver.replica is not None
+    assert node.driver.replica.state.is_clock_off

@@ -36,6 +36,14 @@ def test_the_named_one_or_who_has_most() -> None:
     assert successor("orders", "a", led(FIT, silent), None) == "b"
 
 
+def test_of_a_leader_whose_clock_is_off_one_whose_clock_is_too_is_taken_last() -> None:
+    off = replace(AHEAD, is_clock_off=True)
+    assert successor("orders", "a", led(FIT, off), None) == "b"
+    status = replace(led(replace(FIT, is_clock_off=True), off), is_clock_off=True)
+    assert successor("orders", "a", status, None) == "c"
+    assert successor("orders", "a", status, "b") == "b"
+
+
 def test_who_leads_already_changes_nothing() -> None:
     assert successor("orders", "a", led(FIT), "a") == "a"
 
@@ -57,6 +65,7 @@ def test_one_that_is_behind_is_refused_with_how_far() -> None:
         (led(replace(FIT, is_connected=False)), "b", "not_connected"),
         (led(replace(FIT, would_rest=True)), "b", "could_not_lead"),
         (led(replace(FIT, has_room=False)), "b", "no_room"),
+        (led(replace(FIT, is_clock_off=True)), "b", "clock_apart"),
         (led(BEHIND, replace(FIT, is_connected=False)), None, "none_in_sync"),
         (led(FIT, role=Role.TAKING_OVER), "b", "taking_over"),
         (led(FIT, role=Role.TAKING_OVER), None, "taking_over"),

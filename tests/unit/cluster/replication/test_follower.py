@@ -155,6 +155,15 @@ def test_a_follower_says_whether_its_disk_takes_messages() -> None:
         assert [each.has_room for each in said if isinstance(each, Ends)] == [has_room]
 
 
+def test_a_follower_says_whether_its_clock_is_off() -> None:
+    state, follower = following(written=100)
+    for is_off in (False, True, True, False):
+        state.see_clock(is_off=is_off)
+        follower.disconnected("A")
+        said = [each.message for each in welcomed(state, follower, 100) if isinstance(each, Send)]
+        assert [each.is_clock_off for each in said if isinstance(each, Ends)] == [is_off]
+
+
 def test_a_follower_deletes_what_its_leader_has_deleted_and_hears_it_once() -> None:
     state, follower = following(written=100)
     welcomed(state, follower, 100)

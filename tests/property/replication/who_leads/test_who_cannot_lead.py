@@ -216,7 +216,7 @@ def test_no_fault_keeps_messages_out_that_another_one_takes() -> None:
 
 
 def test_a_leader_that_stays_without_room_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Leader, "_with_room", lambda *_: [])
+    monkeypatch.setattr(Leader, "_without_lack", lambda *_: set())
     with pytest.raises(Violation, match="not confirmed"):
         run_full_histories()
 

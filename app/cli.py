@@ -9,6 +9,7 @@ curlew secret-key accept  take another secret key for the cluster's, when the on
 curlew audit verify  say whether the audit is as it was written
 curlew release-store  let another store use the metadata database, when its own is gone for good
 curlew remove-node  take a node that is gone for good out of the replicas of its shard
+curlew reset-replica  have the replica of a stopped node begin anew, and copy it from its leader
 curlew openapi   print the OpenAPI document
 curlew settings  print every setting, its default and its range
 curlew store     look at, check, repair or fill a store (see `app.commands.store_commands`)

@@ -36,6 +36,9 @@ release_store: Final = ServerCommand(
 remove_node: Final = ServerCommand(
     "remove-node", "take a node that is gone for good out of the replicas of its shard"
 )
+reset_replica: Final = ServerCommand(
+    "reset-replica", "have the replica of a stopped node begin anew"
+)
 store: Final = ServerCommand("store", "look at, check, repair or fill a store")
 openapi: Final = ServerCommand("openapi", "print the OpenAPI document")
 settings: Final = ServerCommand("settings", "print every setting with default and range")

@@ -214,12 +214,36 @@ class Loss(Protocol):
     def answered(self) -> Sequence[str]: ...
 
 
+class WithoutReplica(Protocol):
+    """What a shard is, or would be, without the replica of a node."""
+
+    @property
+    def node_id(self) -> str: ...
+    @property
+    def was_in_sync(self) -> bool: ...
+    @property
+    def in_sync(self) -> Sequence[str]:
+        """Nodes that are left in sync."""
+        ...
+
+    @property
+    def left(self) -> Sequence[str]:
+        """Nodes that have a replica then."""
+        ...
+
+
 class Replicas(Protocol):
     """The replica of this node, and of the others what a leader knows."""
 
     async def elect_unclean(self, by: str, *, is_dry_run: bool) -> Loss:
         """Begin to lead although this replica is not in sync, as `by` has asked, where that may be;
         what it gives up. Raises `UncleanElectionRefused`, `ShardUnavailable`."""
+        ...
+
+    async def begin_anew(self, by: str, *, keeps_log: bool, is_dry_run: bool) -> WithoutReplica:
+        """Throw away what this replica has, and copy it from the leader, as `by` has asked;
+        `keeps_log`: all but the log. It has begun when this returns. Raises `ReplicaNeeded`,
+        `ReplicaNotFound`, `ShardUnavailable`, `MetadataUnavailable`."""
         ...
 
     def own(self) -> OwnReplica: ...
@@ -236,24 +260,6 @@ class Replicas(Protocol):
     def hand_over_to(self, node: str, by: str) -> None:
         """Begin to hand the shard over, as `by` has asked. It ends by itself: the node leads, or
         the one before leads again."""
-        ...
-
-
-class WithoutReplica(Protocol):
-    """What a shard is, or would be, without the replica of a node."""
-
-    @property
-    def node_id(self) -> str: ...
-    @property
-    def was_in_sync(self) -> bool: ...
-    @property
-    def in_sync(self) -> Sequence[str]:
-        """Nodes that are left in sync."""
-        ...
-
-    @property
-    def left(self) -> Sequence[str]:
-        """Nodes that have a replica then."""
         ...
 
 

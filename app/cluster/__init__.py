@@ -15,7 +15,12 @@ from app.cluster.metadata.listing import Page
 from app.cluster.metadata.metadata import Metadata
 from app.cluster.metadata.nodes.beats import Beat
 from app.cluster.metadata.nodes.cluster_events import ClusterEvent, ClusterEvents, Event
-from app.cluster.metadata.nodes.replica_sets import JoinRequest, ReplicaRefused, ReplicaSet
+from app.cluster.metadata.nodes.replica_sets import (
+    JoinRequest,
+    ReplicaRefused,
+    ReplicaSet,
+    WithoutReplica,
+)
 from app.cluster.metadata.nodes.row_questions import RowQuestions
 from app.cluster.metadata.nodes.shard_rows import ShardRows
 from app.cluster.metadata.nodes.shards import Claim, ForeignStore
@@ -60,6 +65,7 @@ __all__ = [
     "ShardView",
     "Sought",
     "TopicView",
+    "WithoutReplica",
     "migrate",
     "regressed",
     "shown_database",

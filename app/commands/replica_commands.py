@@ -1,15 +1,21 @@
-"""`curlew remove-node`: take the node out of the replicas of its shard that is gone for good."""
+"""`curlew remove-node` and `curlew reset-replica`: what an operator does to the replica of a node
+that does not run."""
 
 import argparse
 from collections.abc import Callable
 from typing import Final
 
-from app.cluster import ClusterConfig, ClusterSnapshot, Metadata
-from app.config import Config
+from app.cluster import ClusterConfig, ClusterSnapshot, Metadata, WithoutReplica
+from app.config import Config, DataDirectoryUnusable
 from app.domain.errors import InvalidRequest
 from app.runtime.system_clock import SystemClock
+from app.store import OsFiles, paths
+from app.store.formats.files.replica_files import KeptReset
+from app.store.replica.node_id import NodeIdUnreadable, node_id_of
+from app.store.replica.replica_files import ReplicaFileDamaged, ReplicaFiles
+from app.store.replica.reset import finish_reset
 
-COMMANDS: Final = frozenset({"remove-node"})
+COMMANDS: Final = frozenset({"remove-node", "reset-replica"})
 
 
 def add_parsers(
@@ -21,12 +27,23 @@ def add_parsers(
     command = commands.add_parser("remove-node", help=text, description=text)
     command.add_argument("node", metavar="NODE", help="its id, as `curlew cluster status` says it")
     add_settings(command)
+    text = "have the replica of a stopped node begin anew, without what its data directory has"
+    command = commands.add_parser("reset-replica", help=text, description=text)
+    command.add_argument(
+        "--keep-log", action="store_true", help="keep the log, where it is as the leader's"
+    )
+    add_settings(command)
 
 
 async def run(options: argparse.Namespace, config: Config) -> str:
-    """Take it out; what to print. Raises `ReplicaRefused` for one that is needed, with what to do,
-    and `InvalidRequest` for one that has no replica."""
-    node: str = options.node
+    """Do it; what to print. Raises `ReplicaNeeded`, with what to do, `ReplicaNotFound`,
+    `InvalidRequest`, `StoreLocked` or `DataDirectoryUnusable`."""
+    if options.command == "reset-replica":
+        return await _reset(config, keeps_log=options.keep_log)
+    return await _remove(options.node, config)
+
+
+async def _remove(node: str, config: Config) -> str:
     metadata = await Metadata.open(ClusterConfig(config.database, config.flush), SystemClock())
     try:
         shard = config.shard or _shard_of(metadata.snapshot, node)
@@ -55,3 +72,41 @@ def _shard_of(snapshot: ClusterSnapshot, node: str) -> str:
             f"no shard has a replica at the node {node!r}", hint=f"nodes with replicas: {known}"
         )
     return members[node]
+
+
+async def _reset(config: Config, *, keeps_log: bool) -> str:
+    root = config.data_dir / "store"
+    if not root.is_dir() or not (config.data_dir / "node-id").exists():
+        raise InvalidRequest(
+            f"the data directory {config.data_dir} has no replica",
+            hint="name the one of the node with --data-dir",
+        )
+    try:
+        files = OsFiles(root)
+        lock = files.lock(paths.LOCK)
+        try:
+            node = node_id_of(config.data_dir).value
+            found = await _put_out(config, node)
+            replica_files = ReplicaFiles(files)
+            replica_files.keep_reset(KeptReset("an operator has asked", keeps_log))
+            finish_reset(files, replica_files)
+        finally:
+            lock.release()
+    except (OSError, NodeIdUnreadable, ReplicaFileDamaged) as error:
+        raise DataDirectoryUnusable(
+            f"the data directory {config.data_dir} cannot be used: {error}"
+        ) from error
+    left = ", ".join(found.in_sync) or "none"
+    return (
+        f"The replica of the node {node} begins anew when the node is started: it copies the shard"
+        f" {found.shard} from its leader. In sync meanwhile: {left}.\n"
+    )
+
+
+async def _put_out(config: Config, node: str) -> WithoutReplica:
+    metadata = await Metadata.open(ClusterConfig(config.database, config.flush), SystemClock())
+    try:
+        shard = config.shard or _shard_of(metadata.snapshot, node)
+        return await metadata.replica_sets.put_out(shard, node, "the operator of the stopped node")
+    finally:
+        await metadata.close()

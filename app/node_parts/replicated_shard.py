@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple, Self
 
 from typing_extensions import override
@@ -20,7 +21,7 @@ from app.api.ports import FollowedStore, Follower, OwnReplica, ReadsHere, Replic
 from app.api.relay.peers import Peers
 from app.api.replicas.link_table import LinkTable
 from app.broker.health import NodeState
-from app.cluster import Beat, JoinRequest, Metadata, ReplicaSet, ShardView
+from app.cluster import Beat, JoinRequest, Metadata, ReplicaSet, ShardView, WithoutReplica
 from app.cluster.replication.events import TransferAsked
 from app.cluster.replication.replica_state import Timing
 from app.cluster.replication.terms import Term
@@ -116,6 +117,8 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
         """Whether the metadata does not know this replica."""
         self._is_removed = False
         """Whether that is because an operator took it out: then none is at work here."""
+        self._changing = asyncio.Lock()
+        """Of who ends the replica, or has another one begin, while the node is at work."""
         self._parts: TermParts
         self._terms: Terms
 
@@ -151,7 +154,7 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
             )
         except OSError as error:
             raise unusable_directory(config, error) from error
-        except NodeIdUnreadable as error:
+        except (NodeIdUnreadable, ReplicaFileDamaged) as error:
             raise DataDirectoryUnusable(str(error)) from error
         joined = await metadata.replica_sets.join(request)
         if joined.target_replicas != config.replicas:
@@ -210,6 +213,10 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
     async def follow(self) -> None:
         """Another replica, where the members of the shard have changed; none, where this node is
         no member any more. Its data stays."""
+        async with self._changing:
+            await self._follow()
+
+    async def _follow(self) -> None:
         if self._is_removed:
             await self._end_replica()
             return
@@ -301,6 +308,27 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
                 hint="/readyz of its node says why; it may have begun to lead all the same",
             ) from error
         return loss_of(shard, self.node_id, judged, newest_ms)
+
+    @override
+    async def begin_anew(self, by: str, *, keeps_log: bool, is_dry_run: bool) -> WithoutReplica:
+        sets, name = self._node.metadata.replica_sets, self._shard.shard
+        found = await sets.put_out(name, self.node_id, by, is_dry_run=True)
+        if is_dry_run:
+            return found
+        _LOG.warning("%s asks that the replica of the shard %r begins anew", by, name)
+        async with self._changing:  # `follow` has another one begin, a second later at most
+            await self._end_replica()
+            found = await sets.put_out(name, self.node_id, by)
+            begin = partial(self._directory.begin_reset, f"{by} has asked", keeps_log=keeps_log)
+            try:
+                await asyncio.to_thread(begin)
+            except OSError as error:
+                raise ShardUnavailable(
+                    f"the disk of the node {self.node_id} does not take that the replica begins"
+                    f" anew: {error}",
+                    hint="mend the disk, or take the node out and start another one in its place",
+                ) from error
+        return found
 
     # --- the replica
 

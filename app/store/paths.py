@@ -14,6 +14,7 @@ timerlog/manifest                     which of them count, and how far they go
 replica-promise                       the newest term and in-sync set that the replica has heard of
 replica-history                       in which terms the bytes of the log were made
 replica-incarnation                   the directory's, as long as it can prove that it kept all
+replica-reset                         while the replica begins anew: what is being thrown away
 abort                                 here while a node has the store open; who and which boot
 checkpoint                            RocketMQ's, for RocketMQ
 lost+found/commitlog-OFFSET           what an open cut off; -2 behind it for the second time
@@ -38,6 +39,7 @@ REPLICA_PROMISE: Final = "replica-promise"
 REPLICA_HISTORY: Final = "replica-history"
 REPLICA_INCARNATION: Final = "replica-incarnation"
 REPLICA_BEGINNING: Final = "replica-beginning"
+REPLICA_RESET: Final = "replica-reset"
 ABORT: Final = "abort"
 ROCKET_CHECKPOINT: Final = "checkpoint"
 LOST_AND_FOUND: Final = "lost+found"

@@ -2,13 +2,19 @@
 
 from typing import Final
 
+from fastapi import Request, Response
+
 from app.api.control.dependencies import Services
-from app.api.http.request_context import RequestContext
-from app.api.ports import Shard
-from app.domain.errors import ShardNotFound
+from app.api.control.schemas.schemas import DryRunBody
+from app.api.http.request_context import CONTEXT_KEY, RequestContext
+from app.api.ports import Member, Shard
+from app.api.relay.calls import part_of, query_of
+from app.domain.errors import ShardNotFound, ShardUnavailable
 
 NODE_CHARS_MAX: Final = 64
 """Of the id of a node that a request names."""
+ANSWER_SECONDS: Final = 12.0
+"""How long the node of a replica is waited for, which asks the others and the database."""
 
 
 def known_shard(services: Services, name: str) -> Shard:
@@ -23,3 +29,24 @@ def known_shard(services: Services, name: str) -> Shard:
 def asker(access: RequestContext) -> str:
     """Who asks, for events and logs."""
     return access.caller.name or "somebody without a key"
+
+
+async def asked_there(
+    services: Services, request: Request, member: Member, body: DryRunBody, *, is_dry: bool
+) -> Response:
+    """The answer of the node that has the replica."""
+    if services.relay is None:
+        raise ShardUnavailable(
+            f"the replica is at the node {member.node_id}, which this one cannot reach",
+            hint=f"ask {member.advertise_url or member.cluster_url}",
+        )
+    exchange = request.scope[CONTEXT_KEY]
+    sent = body.model_copy(update={"dry_run": is_dry}).model_dump_json().encode()
+    part = part_of(exchange, query_of(exchange), sent)
+    answer = await services.relay.call_node(
+        exchange, member.node_id, member.cluster_url, part, seconds=ANSWER_SECONDS
+    )
+    headers = {
+        name.decode("latin-1"): value.decode("latin-1") for name, value in answer.own_headers
+    }
+    return Response(answer.body, answer.status, headers)

@@ -36,6 +36,7 @@ IN_THE_LOG: Final[Mapping[str, str]] = {
     "remove_replica": "DELETE",
     "reset_all_group_offsets": "UPDATE",
     "reset_group_offsets": "UPDATE",
+    "reset_replica": "UPDATE",
     "restore_snapshot": "UPDATE",
     "seal_producer": "UPDATE",
 }

@@ -216,6 +216,8 @@ class Need(Enum):
     """The node is named to lead next."""
     TOO_FEW = "too_few_in_sync"
     """The set would fall below `min_in_sync`."""
+    NO_LEADER = "no_leader"
+    """Nobody leads, so nobody has what this one is to be copied from."""
 
 
 def need_of(row: ShardRow, node: str) -> Need | None:
@@ -226,6 +228,14 @@ def need_of(row: ShardRow, node: str) -> Need | None:
         return Need.HANDED_OVER
     left = without_node(row, node)
     return Need.TOO_FEW if left < row.in_sync and len(left) < row.min_in_sync else None
+
+
+def need_to_copy(row: ShardRow, node: str, now_ms: int) -> Need | None:
+    """The same of a replica whose data is to be thrown away and copied from the leader."""
+    need = need_of(row, node)
+    if need is None and (row.leader is None or now_ms >= row.lease_until_ms):
+        return Need.NO_LEADER
+    return need
 
 
 def without_node(row: ShardRow, node: str) -> frozenset[Member]:

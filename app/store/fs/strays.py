@@ -24,6 +24,7 @@ _STATE_FILES: Final = frozenset(
         paths.REPLICA_HISTORY,
         paths.REPLICA_INCARNATION,
         paths.REPLICA_BEGINNING,
+        paths.REPLICA_RESET,
         paths.ABORT,
         paths.ROCKET_CHECKPOINT,
     }

@@ -69,7 +69,8 @@ def load_or_make_meta(
 ) -> StoreMeta:
     """The store's meta, made at its first opening: that of a replica as its `shard` says. Raises
     `StoreUnusable`, also for a directory of another shard."""
-    if shard is None and files.exists(paths.REPLICA_PROMISE):
+    is_replica = any(map(files.exists, (paths.REPLICA_PROMISE, paths.REPLICA_RESET)))
+    if shard is None and is_replica:
         raise StoreUnusable(
             "the directory is that of a replica: what stands at the end of its log may never have "
             "been confirmed. Start its node as a replica of its shard"

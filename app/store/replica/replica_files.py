@@ -18,10 +18,12 @@ from app.store.formats.files.replica_files import (
     KIND_HISTORY,
     KIND_INCARNATION,
     KIND_PROMISE,
+    KIND_RESET,
     KeptBeginning,
     KeptHistory,
     KeptIncarnation,
     KeptPromise,
+    KeptReset,
 )
 from app.store.formats.files.state_file import StateFileError, decode_document, encode_document
 from app.store.fs.files import FileSystem, read_whole, write_atomically
@@ -84,6 +86,14 @@ class ReplicaFiles:
         """It does."""
         self._files.remove(paths.REPLICA_BEGINNING)
         self._files.sync_directory("")
+
+    def reset(self) -> KeptReset | None:
+        """What is being thrown away; None: nothing. Raises `ReplicaFileDamaged`."""
+        return self._read(paths.REPLICA_RESET, KIND_RESET, KeptReset)
+
+    def keep_reset(self, reset: KeptReset) -> None:
+        """From now on the next opening throws away what this says."""
+        self._keep(paths.REPLICA_RESET, KIND_RESET, reset)
 
     def _keep(self, path: str, kind: bytes, document: msgspec.Struct) -> None:
         write_atomically(self._files, path, encode_document(kind, document))

@@ -27,7 +27,7 @@ from app.domain.shortages import shortage_of
 from app.runtime.shortage_log import ShortageLog
 from app.store import paths
 from app.store.config import StoreConfig
-from app.store.formats.files.replica_files import KeptBeginning, KeptTermStart
+from app.store.formats.files.replica_files import KeptBeginning, KeptReset, KeptTermStart
 from app.store.formats.files.state_file import StateFileError, decode_meta
 from app.store.fs.files import FileSystem, Lock, read_whole
 from app.store.lifecycle.checkpoints import Checkpointing, Checkpoints
@@ -42,6 +42,7 @@ from app.store.replica.follower_dispatch import FollowerDispatch
 from app.store.replica.incarnation import Incarnation
 from app.store.replica.replica_files import ReplicaFiles
 from app.store.replica.replica_log import ReplicaLog
+from app.store.replica.reset import finish_reset
 from app.store.write.writer import NO_ROOM
 
 SPARE_RATIO: Final = 0.02
@@ -61,11 +62,13 @@ class ReplicaDirectory:
     """Of one process, over all its openings of the directory."""
 
     def __init__(self, files: FileSystem, new_number: Callable[[], int]) -> None:
-        """Takes the lock. `new_number` makes incarnations. Raises `StoreLocked` or `OSError`."""
+        """Takes the lock. `new_number` makes incarnations. Raises `StoreLocked`,
+        `ReplicaFileDamaged` or `OSError`."""
         self.files = files
         self._lock = files.lock(paths.LOCK)
         try:
             self.replica_files = ReplicaFiles(files)
+            self.finish_reset()
         except BaseException:
             self._lock.release()
             raise
@@ -93,6 +96,15 @@ class ReplicaDirectory:
         of the terms below. No store is open. Raises `OSError`."""
         self.incarnation.renew(reason)
         self.replica_files.keep_beginning(KeptBeginning(start, starts))
+
+    def begin_reset(self, reason: str, *, keeps_log: bool) -> None:
+        """Have the next opening begin anew, whatever this directory has. No store is open. Raises
+        `OSError`: then it may begin anew all the same."""
+        self.replica_files.keep_reset(KeptReset(reason, keeps_log))
+
+    def finish_reset(self) -> None:
+        """Throw away what was to be. Raises `ReplicaFileDamaged` or `OSError`."""
+        finish_reset(self.files, self.replica_files)
 
     def release(self) -> None:
         """Let go of the lock; all openings have ended."""
@@ -135,6 +147,7 @@ class ReplicaStore:
         shortage alone does not make it one. The first checkpoint comes behind that judgement: the
         next opening reads from there, and finds no damage before it again.
         """
+        directory.finish_reset()
         incarnation = directory.incarnation
         try:
             incarnation.begin_opening()

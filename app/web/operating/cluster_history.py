@@ -101,6 +101,10 @@ def _texts(gettext: Gettext) -> Mapping[str, str]:
         "replica_joined": gettext("The node %(node)s joined with a replica."),
         "replica_moved": gettext("The node %(node)s has another address."),
         "replica_removed": gettext("The node %(node)s was taken out of the replicas."),
+        "replica_reset": gettext(
+            "The replica of the node %(node)s begins anew: its data is thrown away and copied from"
+            " the leader."
+        ),
         "shard_elected": gettext("The node %(node)s was elected and leads the shard."),
         "shard_elected_after_loss": gettext(
             "The node %(node)s leads the shard after all replicas had lost what proves that they"

@@ -22,7 +22,7 @@ RIGHT: Final = "nothing"
 """What is wrong with the first request of each operation."""
 NEVER_TAKEN: Final = frozenset(
     {
-        *("elect_replica", "hand_over_shard", "remove_replica"),
+        *("elect_replica", "hand_over_shard", "remove_replica", "reset_replica"),
         *("release_parked", "reply_to_request", "request_reply"),
     }
 )

@@ -152,7 +152,7 @@ class ClusterEventDocument(AnswerModel):
         description="`node_registered`; `shard_made`, `shard_claimed` (a start has it), `shard_led`"
         " (and leads it in this epoch), `shard_left` (that start ended in order), `shard_released`;"
         " `node_fenced` (it heard that another leads its shard, and takes no writes). Of replicas:"
-        " `replica_joined`, `replica_moved`, `replica_removed`, `shard_elected`,"
+        " `replica_joined`, `replica_moved`, `replica_removed`, `replica_reset`, `shard_elected`,"
         " `shard_elected_after_loss`, `shard_elected_unclean`,"
         " `in_sync_changed`, `shard_handed_over` (to this node),"
         " `metadata_regressed`, `shard_written_back`"

@@ -34,6 +34,7 @@ Kind = Literal[
     "replica_joined",
     "replica_moved",
     "replica_removed",
+    "replica_reset",
 ]
 
 _UNIX_EPOCH_DAY: Final = 2_440_587.5

@@ -36,6 +36,7 @@ from app.cluster.replication.shard_row import (
     PutOut,
     ShardRow,
     need_of,
+    need_to_copy,
     without_node,
 )
 from app.cluster.replication.terms import Member
@@ -164,6 +165,22 @@ class ReplicaSets:
                 await versions.raise_to(connection, version + 1)
         return found
 
+    async def put_out(
+        self, shard: str, node_id: str, by: str = "", *, is_dry_run: bool = False
+    ) -> WithoutReplica:
+        """Take a replica, which stays one, out of the set, for it is to begin anew, as `by` has
+        asked. It is not at work meanwhile, or its leader takes it in again. Raises as `leave`, and
+        `ReplicaNeeded` while nobody leads."""
+        async with self._database.transaction() as connection:
+            version = await versions.lock(connection)
+            found, row = await _judged(connection, shard, node_id, is_to_copy=True)
+            if not is_dry_run:
+                after = await _put_out(connection, row, shard, node_id)
+                said = set_and_asker(after.in_sync, by)
+                await note(connection, Event("replica_reset", shard, node_id, row.term.epoch, said))
+                await versions.raise_to(connection, version + 1)
+        return found
+
     async def was_removed(self, shard: str, node_id: str) -> bool:
         """Whether an operator has taken out this node, which the database knows no replica of: else
         it is an older copy, from before the node joined."""
@@ -176,10 +193,11 @@ class ReplicaSets:
 
 
 async def _judged(
-    connection: AsyncConnection, shard: str, node_id: str
+    connection: AsyncConnection, shard: str, node_id: str, *, is_to_copy: bool = False
 ) -> tuple[WithoutReplica, ShardRow]:
     """What the shard would be without the replica, and its row. The caller holds the version's
-    lock. Raises `ReplicaNotFound` and `ReplicaNeeded`."""
+    lock. `is_to_copy`: its data is to be had from the leader. Raises `ReplicaNotFound` and
+    `ReplicaNeeded`."""
     found = await _find(connection, shard)
     nodes = () if found is None else tuple(each.node_id for each in found.members)
     if node_id not in nodes:
@@ -190,10 +208,11 @@ async def _judged(
             else "GET /v1/cluster has the replicas of each shard",
             fields={"shard": shard, "node": node_id},
         )
-    query = select(shards).where(shards.c.name == shard)
-    row = row_of((await connection.execute(query)).one())
+    query = select(shards, clock_ms().label("now_ms")).where(shards.c.name == shard)
+    read = (await connection.execute(query)).one()
+    row = row_of(read)
     in_sync = tuple(sorted(member.node for member in without_node(row, node_id)))
-    need = need_of(row, node_id)
+    need = need_to_copy(row, node_id, read.now_ms) if is_to_copy else need_of(row, node_id)
     if need is not None:
         raise _needed(need, row, in_sync, shard, node_id)
     left = tuple(each for each in nodes if each != node_id)
@@ -212,6 +231,10 @@ def _needed(
             f" {row.min_in_sync} have to be",
             "bring another replica in sync first: start its node, or take it out and start another"
             " one in its place; GET /v1/cluster shows when it is",
+        ),
+        Need.NO_LEADER: (
+            "nobody leads, so there is nothing to copy from",
+            "wait until GET /v1/cluster shows a leader",
         ),
     }[need]
     return ReplicaNeeded(

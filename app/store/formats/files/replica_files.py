@@ -13,6 +13,7 @@ KIND_PROMISE: Final = b"CRLP"
 KIND_HISTORY: Final = b"CRLH"
 KIND_INCARNATION: Final = b"CRLI"
 KIND_BEGINNING: Final = b"CRLB"
+KIND_RESET: Final = b"CRLR"
 
 
 class KeptTerm(msgspec.Struct, frozen=True, array_like=True):
@@ -81,3 +82,11 @@ class KeptIncarnation(msgspec.Struct, frozen=True):
     """Of the log, as a physical offset; all below was on the medium."""
     damaged_bytes: int = 0
     """The most that an opening has found without good records. They are known; more is news."""
+
+
+class KeptReset(msgspec.Struct, frozen=True):
+    """That the replica begins anew, as an operator has asked."""
+
+    reason: str
+    keeps_log: bool
+    """Whether the log stays, to be cut where the leader's parts from it."""

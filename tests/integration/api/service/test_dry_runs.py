@@ -134,7 +134,7 @@ ON_A_CLOSED_NODE: list[tuple[str, str, str, object]] = [
 ]
 
 
-OF_SEVERAL_REPLICAS = {"elect_replica", "hand_over_shard", "remove_replica"}
+OF_SEVERAL_REPLICAS = {"elect_replica", "hand_over_shard", "remove_replica", "reset_replica"}
 """Tried in `tests/integration/cluster/replicas`, since a lone node has nobody to hand over to."""
 
 
@@ -428,6 +428,7 @@ REFUSED: list[tuple[str, str, str, object]] = [
     ("hand_over_shard", "POST", "/v1/shards/nowhere/hand-over", None),
     ("elect_replica", "POST", "/v1/shards/nowhere/elect", {"replica": "x", "unclean": True}),
     ("remove_replica", "DELETE", "/v1/shards/nowhere/replicas/x", None),
+    ("reset_replica", "POST", "/v1/shards/nowhere/replicas/x/reset", None),
     (
         "receive_transactions",
         "POST",

@@ -1,9 +1,12 @@
 """An operator has a node lead that is not in sync, when all that are have been lost."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
+from curlew_client import AsyncClient
+from curlew_client.command.entry import main
 
 from tests.support.cluster.three_nodes import ServedNode
 from tests.support.cluster.three_replicas import (
@@ -129,3 +132,38 @@ async def test_an_unknown_shard_is_not_found(tmp_path: Path, url: str) -> None:
             "/v1/shards/nowhere/elect", json={"replica": "x", "unclean": True}
         )
         assert (unknown.status_code, unknown.json()["code"]) == (404, "SHARD_NOT_FOUND")
+
+
+async def test_by_the_command_and_by_the_client(
+    tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CURLEW_CONTEXTS", str(tmp_path / "contexts.json"))
+    async with three_replicas(tmp_path, url) as replicas:
+        served, _ = await left_behind(replicas)
+        tried = await lease_over(served)
+        assert tried.status_code == 200, tried.text
+        node, at = served.node.node_id, f"http://127.0.0.1:{served.node.config.port}"
+
+        async def elect(*words: str) -> tuple[int, str]:
+            arguments = ["cluster", "elect", SHARD, "--replica", node, "--url", at]
+            status = await asyncio.to_thread(main, [*arguments, "--timeout", "60s", *words])
+            printed = capsys.readouterr()
+            return status, printed.out + printed.err
+
+        status, said = await elect("--yes")
+        assert (status, "say --unclean" in said) == (2, True), said
+        status, said = await elect("--unclean", "--dry-run")
+        behind = f"lost: what was confirmed in the log behind {status_of(served).written}"
+        assert (status, behind in said) == (0, True), said
+        status, said = await elect("--unclean")
+        assert (status, "Say --yes" in said) == (2, True), said
+        async with AsyncClient(at, timeout=60) as curlew:
+            loss = await curlew.admin.elect_replica(SHARD, replica=node, unclean=True, dry_run=True)
+        assert loss["lost_from"] == status_of(served).written
+        assert (loss["replica"], loss["dry_run"], len(loss["in_sync"])) == (node, True, 2)
+        assert not replicas.leaders(), "nothing was done yet"
+        status, said = await elect("--unclean", "--yes")
+        assert (status, f"{node} leads the shard" in said) == (0, True), said
+        assert await replicas.led() is served
+        status, said = await elect("--unclean", "--yes")
+        assert (status, "it leads the shard" in said) == (1, True), said

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from app.api.ports import Follower, Loss, OwnReplica, Replicas
+from app.api.ports import Follower, Loss, OwnReplica, Replicas, WithoutReplica
 from app.api.telemetry.replica_metrics import replica_families
 
 
@@ -43,6 +43,10 @@ class Told(Replicas):
 
     @override
     def hand_over_to(self, node: str, by: str) -> None:
+        raise NotImplementedError
+
+    @override
+    async def begin_anew(self, by: str, *, keeps_log: bool, is_dry_run: bool) -> WithoutReplica:
         raise NotImplementedError
 
     @override

@@ -18,6 +18,7 @@ from app.cluster.replication.shard_row import (
     TellRegressed,
     WriteBack,
     need_of,
+    need_to_copy,
 )
 from app.cluster.replication.terms import NO_TERM, Member, Term
 
@@ -185,3 +186,11 @@ def test_who_is_put_out_leaves_the_set_in_each_incarnation() -> None:
     assert after is not None
     assert after.settled_version == 7, "nobody has proved that the row had forgotten nothing"
     assert PutOut("C").apply(after, 0) is None, "it is not done twice"
+
+
+def test_nothing_is_thrown_away_while_nobody_leads() -> None:
+    row = replace(ROW, min_in_sync=2)
+    assert need_to_copy(row, "C", 999) is None
+    assert need_to_copy(row, "C", 1_000) is Need.NO_LEADER
+    assert need_to_copy(replace(row, leader=None), "C", 0) is Need.NO_LEADER
+    assert need_to_copy(row, "A", 1_000) is Need.LEADS

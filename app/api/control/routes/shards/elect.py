@@ -1,27 +1,21 @@
 """An election that an operator asks for, of a replica that is not in sync."""
 
 from http import HTTPStatus
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import Depends, Request, Response
 from pydantic import Field
 
-from app.api.control.dependencies import Services, WithAccess, WithServices, json_body
-from app.api.control.known_shards import NODE_CHARS_MAX, asker, known_shard
+from app.api.control.dependencies import WithAccess, WithServices, json_body
+from app.api.control.known_shards import NODE_CHARS_MAX, asked_there, asker, known_shard
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import AnswerModel, DryRunBody
 from app.api.http.conditions import WithDryRun, is_dry_run
-from app.api.http.request_context import CONTEXT_KEY
 from app.api.operations.operation import Action, Answer, Body
-from app.api.ports import Member
 from app.api.ports import Shard as ShardView
-from app.api.relay.calls import part_of, query_of
-from app.domain.errors import InvalidRequest, ShardUnavailable, UncleanElectionRefused
+from app.domain.errors import InvalidRequest, UncleanElectionRefused
 
 router = OperationRouter("cluster")
-
-ANSWER_SECONDS: Final = 12.0
-"""How long the node of the replica is waited for, which asks the others and the database."""
 
 
 class ElectBody(DryRunBody):
@@ -106,7 +100,7 @@ async def elect_replica(
     is_dry = is_dry_run(dry_run, body.asks_for_dry_run)
     replicas = services.replicas
     if replicas is None or replicas.own().node != member.node_id:
-        return await _asked_there(services, request, member, body, is_dry=is_dry)
+        return await asked_there(services, request, member, body, is_dry=is_dry)
     loss = await replicas.elect_unclean(asker(access), is_dry_run=is_dry)
     if not is_dry:
         response.status_code = HTTPStatus.ACCEPTED
@@ -129,24 +123,3 @@ def _not_a_member(known: ShardView, replica: str) -> UncleanElectionRefused:
         hint=f"those who have: {names}" if names else "it is a lone node's: start that node",
         fields={"shard": known.name, "replica": replica, "reason": "not_a_member"},
     )
-
-
-async def _asked_there(
-    services: Services, request: Request, member: Member, body: ElectBody, *, is_dry: bool
-) -> Response:
-    """The answer of the node that has the replica."""
-    if services.relay is None:
-        raise ShardUnavailable(
-            f"the replica is at the node {member.node_id}, which this one cannot reach",
-            hint=f"ask {member.advertise_url or member.cluster_url}",
-        )
-    exchange = request.scope[CONTEXT_KEY]
-    sent = body.model_copy(update={"dry_run": is_dry}).model_dump_json().encode()
-    part = part_of(exchange, query_of(exchange), sent)
-    answer = await services.relay.call_node(
-        exchange, member.node_id, member.cluster_url, part, seconds=ANSWER_SECONDS
-    )
-    headers = {
-        name.decode("latin-1"): value.decode("latin-1") for name, value in answer.own_headers
-    }
-    return Response(answer.body, answer.status, headers)

@@ -134,7 +134,7 @@ def _version_by_folder(name: str) -> str | None:
 OF_THE_SERVER = frozenset(
     {
         *("audit", "dev", "init", "key", "migrate", "openapi", "release-store", "secret-key"),
-        *("remove-node", "security", "serve", "settings", "store"),
+        *("remove-node", "reset-replica", "security", "serve", "settings", "store"),
     }
 )
 

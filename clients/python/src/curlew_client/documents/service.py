@@ -215,6 +215,17 @@ class ReplicaRemoval(TypedDict):
     dry_run: bool
 
 
+class ReplicaReset(TypedDict):
+    """A replica that begins anew, or would."""
+
+    shard: str
+    node_id: str
+    was_in_sync: bool
+    in_sync: list[str]
+    keep_log: bool
+    dry_run: bool
+
+
 class ClusterEvent(TypedDict):
     """What happened to a node or a shard."""
 

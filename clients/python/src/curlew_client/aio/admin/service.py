@@ -16,6 +16,7 @@ from curlew_client.documents.service import (
     OperationList,
     Readiness,
     ReplicaRemoval,
+    ReplicaReset,
     UncleanElection,
 )
 from curlew_client.documents.stats import NodeStatistics
@@ -89,6 +90,20 @@ class AsyncService(AsyncAsking):
             ReplicaRemoval,
             "DELETE",
             f"/v1/shards/{part(shard)}/replicas/{part(node_id)}",
+            params={"dry_run": dry_run},
+        )
+
+    async def reset_replica(
+        self, shard: str, node_id: str, *, keep_log: bool = False, dry_run: bool = False
+    ) -> ReplicaReset:
+        """Have a replica begin anew: what it has is thrown away and copied from the leader;
+        `keep_log` keeps its log, where that is the leader's. It has begun when this returns;
+        `get_cluster` says how far it has come. Refused while the shard needs the replica."""
+        return await self._ask(
+            ReplicaReset,
+            "POST",
+            f"/v1/shards/{part(shard)}/replicas/{part(node_id)}/reset",
+            json={"keep_log": keep_log},
             params={"dry_run": dry_run},
         )
 

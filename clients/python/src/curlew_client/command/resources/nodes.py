@@ -11,7 +11,7 @@ from curlew_client.command.entry import Exit
 from curlew_client.command.output import print_fields, print_json, print_line, print_table, say
 from curlew_client.command.running import new_app
 from curlew_client.command.service import Document, Service, Where, part
-from curlew_client.command.shards.replicas import remove_node
+from curlew_client.command.shards.replicas import remove_node, reset_replica
 from curlew_client.command.words import NotSo, pairs_of, time_text, value_of
 from curlew_client.errors import ServiceError
 
@@ -24,6 +24,7 @@ hand_over = new_app("hand-over", "Have another node lead a shard of several repl
 clients = new_app("clients", "One client by its id: what it consumes and produces.")
 config = new_app("config", "The settings of the node, and those that change while it runs.")
 cluster.command(remove_node)
+cluster.command(reset_replica)
 
 
 @app.command

@@ -1,4 +1,4 @@
-"""`curlew cluster remove-node …`: what is done to one replica of a shard."""
+"""`curlew cluster remove-node …` and `reset-replica …`: what is done to one replica of a shard."""
 
 from typing import Annotated
 
@@ -42,6 +42,41 @@ def remove_node(
     if where.json:
         print_json(done)
     say(f"{node} has no replica of the shard {shard} any more; left: {names}")
+    return Exit.DONE
+
+
+def reset_replica(
+    node: str,
+    /,
+    *,
+    shard: Shard = None,
+    keep_log: Annotated[
+        bool, Parameter(negative=(), help="Keep the log, where it is as the leader's.")
+    ] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    where: Where = Where(),
+) -> int:
+    """Have the replica of a node begin anew: its data is thrown away and copied from the leader.
+
+    Refused while it leads, or too few would be in sync without it.
+    """
+    service = Service(where)
+    shard = shard or shard_of(service, node)
+    path = f"/v1/shards/{part(shard)}/replicas/{part(node)}/reset"
+    body = {"keep_log": keep_log}
+    found = service.request("POST", path, json=body, params={"dry_run": True})
+    if dry_run:
+        print_json(found) if where.json else print_fields(found)
+        return Exit.DONE
+    what = "all but its log" if keep_log else "all its data"
+    question = f"Throw away {what} of the replica of {node} in the shard {shard}?"
+    if not confirm(question, yes=yes):
+        return Exit.REFUSED
+    done = service.request("POST", path, json=body)
+    if where.json:
+        print_json(done)
+    say(f"the replica of {node} begins anew; `curlew cluster` shows when it is in sync")
     return Exit.DONE
 
 

@@ -197,6 +197,8 @@ class OwnReplica(NamedTuple):
     """Nodes that have all that is confirmed."""
     lacking_count: int
     """So many more would have to answer before sends are taken; 0 while it does not lead."""
+    given_up_bytes: int = 0
+    """Cut off its log since the node started, as an unclean election had given them up."""
 
 
 class Loss(Protocol):

@@ -21,7 +21,7 @@ from app.api.ports import FollowedStore, Follower, OwnReplica, ReadsHere, Replic
 from app.api.relay.peers import Peers
 from app.api.replicas.link_table import LinkTable
 from app.broker.health import NodeState
-from app.cluster import Beat, JoinRequest, Metadata, ReplicaSet, ShardView, WithoutReplica
+from app.cluster import Beat, Event, JoinRequest, Metadata, ReplicaSet, ShardView, WithoutReplica
 from app.cluster.replication.events import TransferAsked
 from app.cluster.replication.replica_state import Timing
 from app.cluster.replication.terms import Term
@@ -119,6 +119,8 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
         """Whether that is because an operator took it out: then none is at work here."""
         self._changing = asyncio.Lock()
         """Of who ends the replica, or has another one begin, while the node is at work."""
+        self._given_up_bytes = 0
+        self._telling: set[asyncio.Task[None]] = set()
         self._parts: TermParts
         self._terms: Terms
 
@@ -267,6 +269,7 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
             status.high_watermark,
             status.in_sync,
             status.lacking_count,
+            given_up_bytes=self._given_up_bytes,
         )
 
     @override
@@ -367,6 +370,8 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
         try:
             await self._end_replica()
         finally:
+            for telling in tuple(self._telling):
+                telling.cancel()
             self._readers.shutdown(wait=False)
             try:
                 leaving = node.metadata.replica_sets.stopped(name, self.node_id)
@@ -402,7 +407,10 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
             Timing(),
             self._urls,
             lambda: node.metadata.shard_rows(self.node_id),
-            LeaderHooks(self._serve, self._step_down, self._take_no_more, shard.shard),
+            LeaderHooks(
+                *(self._serve, self._step_down, self._take_no_more, shard.shard),
+                on_gave_up=self._gave_up,
+            ),
             lambda: node.state.clock.is_apart,
         )
 
@@ -429,6 +437,25 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
 
     def _take_no_more(self) -> None:
         self._terms.take_no_more()
+
+    def _gave_up(self, start: int, size: int, kept_in: str) -> None:
+        """Count it, and tell it where operators look."""
+        self._given_up_bytes += size
+        telling = asyncio.get_running_loop().create_task(self._tell_given_up(start, size, kept_in))
+        self._telling.add(telling)
+        telling.add_done_callback(self._telling.discard)
+
+    async def _tell_given_up(self, start: int, size: int, kept_in: str) -> None:
+        name, epoch = self._shard.shard, self._status().epoch
+        kept = f"kept in {kept_in}" if kept_in else "not kept, on a full disk"
+        said = f"{size} bytes from {start} on; {kept}"
+        _LOG.warning("what the leader of %r does not have is given up: %s", name, said)
+        try:
+            await self._node.metadata.events.note(
+                Event("replica_gave_up", name, self.node_id, epoch, said)
+            )
+        except CurlewError as error:
+            _LOG.warning("the metadata does not know what was given up: %s", error.detail)
 
     # --- what is known
 

@@ -282,9 +282,8 @@ class ReplicaDriver:
             case SyncLog():
                 self._log.sync(self._log.written)
                 self._tell_ends()
-            case CutLog(end):
-                parts.incarnation.note_cut(end)
-                self._log.cut(end, self.high_watermark)
+            case CutLog(end, is_loss):
+                self._cut(end, is_loss=is_loss)
             case DeleteBelow(start):
                 owner.delete_below(start)
             case AppendTermStart(term):
@@ -342,6 +341,13 @@ class ReplicaDriver:
         assert (checked.blocks.start, checked.blocks.end) == (start, end)
         self._log.write(checked)
         self._tell_ends()
+
+    def _cut(self, end: int, *, is_loss: bool) -> None:
+        self._parts.incarnation.note_cut(end)
+        size = self._log.written - end
+        kept = self._log.cut(end, self.high_watermark)
+        if is_loss and size > 0:
+            self._parts.owner.gave_up(end, size, "" if kept is None else kept.path)
 
     def _tell_ends(self) -> None:
         self._events.append((LogEnds(self._log.written, self._log.flushed), None))

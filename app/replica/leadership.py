@@ -46,6 +46,9 @@ class LeaderHooks:
     on_unclean_judged: Callable[[UncleanJudged, int], object] = lambda *_: None
     """What an unclean election would lose, beside the time of the newest message that is here, in
     epoch milliseconds."""
+    on_gave_up: Callable[[int, int, str], object] = lambda *_: None
+    """What an unclean election gave up was cut off the log of this replica: from where on, how many
+    bytes, and the file that has them now."""
 
 
 class LeaderGate(ReplicaGate):

@@ -316,6 +316,10 @@ class StoreOwner(ReplicaOwner):
         self._loop.call_soon_threadsafe(self._hooks.on_unclean_judged, judged, newest_ms)
 
     @override
+    def gave_up(self, start: int, size: int, kept_in: str) -> None:
+        self._loop.call_soon_threadsafe(self._hooks.on_gave_up, start, size, kept_in)
+
+    @override
     def make_anew(self, reason: str) -> None:
         self.alarm("REPLICA_MADE_ANEW", reason)
         self._to_do_before = partial(self._directory.make_anew, reason)

@@ -120,6 +120,11 @@ class ReplicaOwner(Protocol):
         """Answer the operator who has asked."""
         ...
 
+    def gave_up(self, start: int, size: int, kept_in: str) -> None:
+        """So many bytes of the log from `start` on, which may have been confirmed, were cut, since
+        an election gave them up. `kept_in`: the file that has them now; empty: none."""
+        ...
+
     def make_anew(self, reason: str) -> None:
         """Have the store opened again as one that has shown nothing, in another incarnation."""
         ...

@@ -39,6 +39,12 @@ def replica_families(replicas: Replicas | None) -> Iterator[Family]:
         "Bytes of this replica's log behind the high watermark: they are not confirmed yet.",
         [(here, max(own.written_end - own.high_watermark, 0))],
     )
+    yield Family(
+        "curlew_replica_given_up_bytes_total",
+        "counter",
+        "Bytes cut off this replica's log, as an unclean election had given them up.",
+        [(here, own.given_up_bytes)],
+    )
     if own.leads:
         yield from _of_the_leader(replicas)
 

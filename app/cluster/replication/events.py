@@ -227,6 +227,9 @@ class CutLog:
     """Keep a copy of what stands behind `end`, then cut it, also what is still being written."""
 
     end: int
+    is_loss: bool = False
+    """Whether an election that gave up what others may have is why: what is cut may have been
+    confirmed."""
 
 
 @dataclass(frozen=True, slots=True)

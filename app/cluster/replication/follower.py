@@ -140,7 +140,9 @@ class Follower:
         state.heard_leader_ms = state.now_ms
         if message.cut_to < max(state.end.written, state.given_to_log):
             state.given_to_log = message.cut_to
-            state.actions.append(CutLog(message.cut_to))
+            row = state.row
+            is_loss = row is not None and row.loss_epoch > state.log_term.epoch
+            state.actions.append(CutLog(message.cut_to, is_loss))
             state.keep_history(cut_history(state.history, message.cut_to))
             state.end = LogEnd(message.cut_to, min(state.end.flushed, message.cut_to))
         connection.term = message.term

@@ -18,6 +18,7 @@ NOBODY: Final = "somebody without a key"
 """Who has asked, where no name was asked for."""
 _ALARMING: Final = frozenset(
     {"node_fenced", "shard_elected_after_loss", "shard_elected_unclean", "metadata_regressed"}
+    | {"replica_gave_up"}
 )
 
 Gettext = Callable[[str], str]
@@ -104,6 +105,10 @@ def _texts(gettext: Gettext) -> Mapping[str, str]:
         "replica_reset": gettext(
             "The replica of the node %(node)s begins anew: its data is thrown away and copied from"
             " the leader."
+        ),
+        "replica_gave_up": gettext(
+            "The node %(node)s came back with more than the leader has, and gave it up, as had been"
+            " decided: messages may be missing."
         ),
         "shard_elected": gettext("The node %(node)s was elected and leads the shard."),
         "shard_elected_after_loss": gettext(

@@ -204,6 +204,10 @@ class Node(Peers, Database, ReplicaOwner):
         raise AssertionError("nobody asks here")
 
     @override
+    def gave_up(self, start: int, size: int, kept_in: str) -> None:
+        raise AssertionError(f"no loss is told here: {size} bytes from {start} on, {kept_in}")
+
+    @override
     def make_anew(self, reason: str) -> None:
         raise AssertionError(f"no loss is told here: {reason}")
 

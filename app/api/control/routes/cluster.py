@@ -153,6 +153,7 @@ class ClusterEventDocument(AnswerModel):
         " (and leads it in this epoch), `shard_left` (that start ended in order), `shard_released`;"
         " `node_fenced` (it heard that another leads its shard, and takes no writes). Of replicas:"
         " `replica_joined`, `replica_moved`, `replica_removed`, `replica_reset`, `shard_elected`,"
+        " `replica_gave_up` (what an unclean election had given up was cut off its log),"
         " `shard_elected_after_loss`, `shard_elected_unclean`,"
         " `in_sync_changed`, `shard_handed_over` (to this node),"
         " `metadata_regressed`, `shard_written_back`"

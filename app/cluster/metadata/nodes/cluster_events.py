@@ -35,6 +35,7 @@ Kind = Literal[
     "replica_moved",
     "replica_removed",
     "replica_reset",
+    "replica_gave_up",
 ]
 
 _UNIX_EPOCH_DAY: Final = 2_440_587.5

@@ -81,9 +81,9 @@ async def test_it_leads_what_was_lost_is_told_and_the_others_follow(
         assert await bodies(served) == ["one"]
         alone = await served.client.post(f"{TOPIC}/messages", content=b"alone")
         assert (alone.status_code, alone.json()["code"]) == (503, "NOT_ENOUGH_REPLICAS")
-        (event,) = await events(served, "shard_elected_unclean")
-        assert event["node_id"] == served.node.node_id
-        assert event["detail"].endswith("; asked for by somebody without a key")
+        (elected,) = await events(served, "shard_elected_unclean")
+        assert elected["node_id"] == served.node.node_id
+        assert elected["detail"].endswith("; asked for by somebody without a key")
         for name in gone:
             await replicas.start(name)
         await replicas.in_sync(3)
@@ -98,6 +98,16 @@ async def test_it_leads_what_was_lost_is_told_and_the_others_follow(
             ).iterdir()
         ]
         assert len(kept) == 2, "what each had more is kept"
+        told = await events(served, "replica_gave_up")
+        back = {replicas.nodes[name].node.node_id: replicas.nodes[name] for name in gone}
+        assert {event["node_id"] for event in told} == set(back)
+        for event in told:
+            size, _, rest = event["detail"].partition(" bytes from ")
+            assert rest.startswith(f"{said['lost_from']} on; kept in lost+found/")
+            here = f'{{shard="{SHARD}",replica="{event["node_id"]}"}}'
+            figures = (await back[event["node_id"]].client.get("/metrics")).text
+            assert f"curlew_replica_given_up_bytes_total{here} {size}\n" in figures
+            assert int(size) > 0
         assert all(b"two" in file.read_bytes() for file in kept)
         entries = (await served.client.get("/v1/audit?action=UPDATE")).json()["entries"]
         assert [each for each in entries if each["resource"] == f"shard:{SHARD}"]

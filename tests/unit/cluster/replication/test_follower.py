@@ -1,5 +1,7 @@
 """A follower alone: what it has the log do, connection by connection."""
 
+import pytest
+
 from app.cluster.replication.confirmation import LogEnd
 from app.cluster.replication.events import (
     Action,
@@ -174,3 +176,11 @@ def test_a_follower_deletes_what_its_leader_has_deleted_and_hears_it_once() -> N
         follower.watermark("A", sign)
         said.append([each.start for each in state.actions if isinstance(each, DeleteBelow)])
     assert said == [[], [64], [], [], [96]]
+
+
+@pytest.mark.parametrize(("loss_epoch", "is_loss"), [(0, False), (1, False), (2, True)])
+def test_what_is_cut_for_a_loss_that_was_told_is_called_one(loss_epoch: int, is_loss: bool) -> None:
+    state, follower = following(written=200)
+    state.history = (TermStart(Term(1, 1), 0),)
+    state.row = ShardRow(TERM, in_sync=IN_SYNC, loss_epoch=loss_epoch)
+    assert CutLog(100, is_loss) in welcomed(state, follower, 100)

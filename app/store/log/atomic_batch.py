@@ -10,9 +10,10 @@ wrote on did not look. It was never acknowledged, so it is left out as other bad
 A record of a finished step that is damaged later costs only itself, as any other.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
+
+import numpy as np
 
 from app.domain.message import PROPERTY_STEP
 from app.store.formats.record.record import (
@@ -20,6 +21,7 @@ from app.store.formats.record.record import (
     decode_fields,
     decode_properties,
 )
+from app.store.formats.record.record_block import windows
 from app.store.log.log_scan import Damage, ScannedBlock
 
 _NAME: Final = PROPERTY_STEP.encode() + b"\x01"
@@ -141,16 +143,27 @@ class WholeBatches:
 
 
 def marks_in(block: ScannedBlock, unchecked_end: int) -> dict[int, int]:
-    """Number of each record that is of a step → how many follow it. The search for the name
-    spares a look at each record, as most are of none."""
-    marks: dict[int, int] = {}
-    at = block.data.find(_NAME)
+    """Number of each record that is of a step → how many follow it. One comparison for all tells
+    which may be, as most are of none."""
+    return {
+        number: _mark(block, number, unchecked_end)
+        for number in _with_name(block)
+        if _is_of_step(block, number)
+    }
+
+
+def _with_name(block: ScannedBlock) -> Iterator[int]:
+    """Numbers of records that may have the mark: the name is looked for in the last bytes of all
+    together, where it may also stand across two. A record has more bytes than that."""
+    if not block.starts:
+        return
+    ends = np.array(block.starts, np.int64) + np.array(block.sizes, np.int64)
+    rows = windows(np.frombuffer(block.data, np.uint8), _TAIL_BYTES)[ends - _TAIL_BYTES]
+    tails = rows.tobytes()
+    at = tails.find(_NAME)
     while at >= 0:
-        number = bisect_right(block.starts, at) - 1
-        if number >= 0 and number not in marks and _is_of_step(block, number):
-            marks[number] = _mark(block, number, unchecked_end)
-        at = block.data.find(_NAME, at + 1)
-    return marks
+        yield at // _TAIL_BYTES
+        at = tails.find(_NAME, at + 1)
 
 
 def _is_of_step(block: ScannedBlock, number: int) -> bool:

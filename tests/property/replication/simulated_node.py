@@ -41,13 +41,14 @@ from app.cluster.replication.events import (
     UncleanJudged,
     WriteBlocks,
 )
-from app.cluster.replication.messages import Blocks, Hello, Watermark
+from app.cluster.replication.messages import Blocks, Ends, Hello, Message, Watermark
 from app.cluster.replication.replica import Replica
 from app.cluster.replication.replica_state import METADATA_REGRESSED, ReplicaState, Timing
 from app.cluster.replication.shard_row import RowChange, ShardRow
 from app.cluster.replication.terms import Member, Term, TermStart, cut_history
-from tests.property.replication.judge import Violation
+from tests.property.replication.judge import Outcome, Violation
 from tests.property.replication.simulated_parts import (
+    NO_ANSWER_MS,
     Joined,
     SimBlock,
     SimDisk,
@@ -70,6 +71,8 @@ BLOCK_BYTES = 100
 TERM_START_BYTES = 10
 PAUSE_MS = 500
 """Of a process that lacked something."""
+WAIT_MS = 400
+"""A client waits so long for the confirmation of what it has sent."""
 
 
 class Node:
@@ -94,10 +97,14 @@ class Node:
         """Its disk takes no messages of clients before."""
         self.clock_off_until_ms = 0
         """Its clock is apart from the database's before."""
+        self.no_database_until_ms = 0
+        """It does not reach the database before, whoever else does."""
         self._could_not_lead_ms: int | None = None
+        self._waiting: dict[int, str] = {}
+        """End of a block that is not confirmed yet → what its client has sent."""
         self._writes: deque[SimBlock] = deque()
         self._is_writing = False
-        self._incoming: dict[tuple[int, int], list[SimBlock]] = {}
+        self._incoming: dict[tuple[int, int], tuple[Term, list[SimBlock]]] = {}
         self._shown = 0
         self._knows_of_room: bool | None = None
         self.takes_no_more = False
@@ -106,6 +113,8 @@ class Node:
         self.made_anew = self.begun_anew = 0
         self._joined = Joined()
         """As it was heard of at the start."""
+
+    outcome_of_a_time_out = Outcome.UNKNOWN
 
     @property
     def member(self) -> Member:
@@ -161,6 +170,7 @@ class Node:
         self._shown = disk.high_watermark
         self._writes.clear()
         self._incoming.clear()
+        self._waiting.clear()
         self._is_writing = self.takes_no_more = False
         self._tick(self.life)
         if self._shard.joins_ms:
@@ -177,18 +187,24 @@ class Node:
     def _begin_anew(self, action: BeginAnew) -> None:
         """What comes next is deleted everywhere."""
         self.begun_anew += 1
+        if self.member in self._shard.database.row.in_sync:
+            raise Violation(f"{self.name} is in sync, and needs what the leader has deleted")
         self.disk.begin(action.start, action.history)
         self.disk.incarnation = self._random.getrandbits(40)
         self.stop()
         self.start()
+
+    @property
+    def expirable(self) -> int:
+        """Up to here no replica in sync needs the log that this one leads."""
+        return min(self._shown, self.disk.flushed)
 
     def expire(self) -> None:
         """As retention does on a leader: some of what is confirmed and synced goes."""
         replica, disk = self.replica, self.disk
         if replica is None or not replica.is_serving:
             return
-        end = min(self._shown, disk.flushed)
-        ends = [block.end for block in disk.blocks if block.end <= end]
+        ends = [block.end for block in disk.blocks if block.end <= self.expirable]
         if ends:
             disk.delete_below(self._random.choice(ends))
 
@@ -244,7 +260,7 @@ class Node:
         if isinstance(message, tuple):
             blocks, payload = message
             assert isinstance(blocks, Blocks)
-            self._incoming[blocks.start, blocks.end] = payload
+            self._incoming[blocks.start, blocks.end] = blocks.term, payload
             message = blocks
         if isinstance(message, Hello) and self.replica is not None and self.replica.leader:
             self.give(LogBegins(self.disk.start))
@@ -289,9 +305,7 @@ class Node:
         shard, disk = self._shard, self.disk
         match action:
             case Send(node, message):
-                if isinstance(message, Watermark):
-                    message = replace(message, log_start=disk.start)
-                shard.network.send(self.name, node, message)
+                self._send(node, message)
             case SendBlocks():
                 self._send_blocks(action)
             case ReadRow():
@@ -303,7 +317,9 @@ class Node:
             case KeepHistory(history):
                 disk.history = history
             case WriteBlocks(start, end):
-                self._writes.extend(self._incoming.pop((start, end)))
+                term, blocks = self._incoming.pop((start, end))
+                shard.judge.takes(self.name, term, disk.promise)
+                self._writes.extend(blocks)
                 self._write()
             case SyncLog():
                 self._sync()
@@ -317,6 +333,7 @@ class Node:
                 shard.judge.serves(self.name, term)
             case StepDown():
                 self.takes_no_more = False
+                self._waiting.clear()  # their outcome is unknown
             case TakeNoMore():
                 self.takes_no_more = True
             case UncleanJudged():
@@ -332,8 +349,18 @@ class Node:
                 if code != METADATA_REGRESSED:
                     raise Violation(f"{self.name}: {action}")
 
+    def _send(self, node: str, message: Message) -> None:
+        if isinstance(message, Ends):
+            self._shard.judge.takes(self.name, message.term, self.disk.promise)
+        elif isinstance(message, Watermark):  # as the driver does
+            message = replace(message, log_start=self.disk.start)
+        self._shard.network.send(self.name, node, message)
+
     def _ask(self, change: RowChange | None) -> None:
         asked_ms = self.clock_ms
+        if self._shard.schedule.now_ms < self.no_database_until_ms:
+            self._later(NO_ANSWER_MS, lambda: self.give(DatabaseAway(change)))
+            return
 
         def answer(row: ShardRow | None, is_done: bool, left_ms: int) -> None:
             event: Event
@@ -363,8 +390,17 @@ class Node:
             return False
         leader = replica.leader
         assert leader is not None
+        end = self.assigned + BLOCK_BYTES
+        self._waiting[end] = value
+        self._later(WAIT_MS, lambda: self._wait_no_more(end, value))
         self._append(BLOCK_BYTES, wants_sync=wants_sync, value=value, term=leader.term)
         return True
+
+    def _wait_no_more(self, end: int, value: str) -> None:
+        """Its block may be confirmed yet."""
+        if self._waiting.get(end) == value:
+            del self._waiting[end]
+            self._shard.judge.is_told(value, self.outcome_of_a_time_out)
 
     def _append(self, size: int, *, wants_sync: bool, value: str | None, term: Term) -> None:
         start = self.assigned
@@ -441,6 +477,8 @@ class Node:
             self._shard.network.send(self.name, action.node, (message, part))
 
     def _show(self, high_watermark: int) -> None:
+        for end in [end for end in self._waiting if end <= high_watermark]:
+            del self._waiting[end]  # its client is told that it is stored
         shown = self._shown
         if high_watermark <= shown:
             raise Violation(f"{self.name}: the watermark goes from {shown} to {high_watermark}")

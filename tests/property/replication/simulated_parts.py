@@ -8,6 +8,9 @@ from random import Random
 from app.cluster.replication.shard_row import Found, RowChange, ShardRow
 from app.cluster.replication.terms import Member, Promise, Term, TermStart, cut_history
 
+NO_ANSWER_MS = 300
+"""Behind them who asks a database that is not reached knows that there is no answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class SimBlock:
@@ -133,7 +136,7 @@ class SimDatabase:
 
     def _carry_out(self, change: RowChange | None, answer: Answer) -> None:
         if self.is_away:
-            self._schedule.after(300, lambda: answer(None, False, 0))
+            self._schedule.after(NO_ANSWER_MS, lambda: answer(None, False, 0))
             return
         if change is not None and self._random.random() < self.lost_answers:
             kind = self._random.random()

@@ -178,6 +178,17 @@ class SimulatedShard:
             self.network.block(other, node.name)
         self.schedule.after(self.random.randint(200, 5_000), self.network.heal)
 
+    def isolate(self, node: Node, other: str) -> None:
+        """Cut off from all the others for a while, and half of the time from the database, too."""
+        del other
+        for name in self.nodes.keys() - {node.name}:
+            self.network.block(node.name, name)
+            self.network.block(name, node.name)
+        length_ms = self.random.randint(500, 6_000)
+        if self.random.random() < 0.5:
+            node.no_database_until_ms = self.schedule.now_ms + length_ms
+        self.schedule.after(length_ms, self.network.heal)
+
     def pause(self, node: Node, other: str) -> None:
         """Frozen, as by SIGSTOP."""
         del other
@@ -277,6 +288,7 @@ class SimulatedShard:
                 node.full_until_ms = 0
             if node.name not in self.stays_off:
                 node.clock_off_until_ms = 0
+            node.no_database_until_ms = 0
             self.start(node)
 
     # --- runs
@@ -347,6 +359,12 @@ class SimulatedShard:
             raise Violation("a message is not confirmed though all faults are over")
         if len(self.database.row.in_sync) != len(self.nodes):
             raise Violation(f"not all are in sync again: {self.database.row}")
+        if SimulatedShard.expire in self.days:
+            newest.expire()
+            self.schedule.run_until(self.schedule.now_ms + 1_000)
+            starts = {node.name: node.disk.start for node in self.nodes.values()}
+            if len(set(starts.values())) > 1:
+                raise Violation(f"the logs begin at different places: {starts}")
         start = max(node.disk.start for node in self.nodes.values())
         logs = {
             node.name: [block for block in node.disk.blocks if block.start >= start]
@@ -365,6 +383,7 @@ _ALWAYS: tuple[Day, ...] = (
     SimulatedShard.kill_process,
     SimulatedShard.pause,
     SimulatedShard.partition,
+    SimulatedShard.isolate,
     SimulatedShard.cut_connection,
     SimulatedShard.take_database_away,
     SimulatedShard.lose_answers,

@@ -12,12 +12,14 @@ from app.cluster.replication.follower import Follower
 from app.cluster.replication.followers import Followers
 from app.cluster.replication.in_sync_set import InSyncSet
 from app.cluster.replication.leader import Leader
+from app.cluster.replication.messages import Watermark
 from app.cluster.replication.replica_state import ReplicaState
 from app.cluster.replication.shard_row import ChangeInSync, Elect, Found, ShardRow
 from app.cluster.replication.terms import Promise
-from tests.property.replication.judge import Violation
+from tests.property.replication.judge import Outcome, Violation
 from tests.property.replication.scenarios import stand_without_enough_answers
-from tests.property.replication.simulated_shard import Day, SimulatedShard
+from tests.property.replication.simulated_node import Node
+from tests.property.replication.simulated_shard import DAYS_WITH_RETENTION, Day, SimulatedShard
 
 SEEDS_MAX = 400
 FAULTS = 25
@@ -137,6 +139,45 @@ def take_each_row_for_proven(patch: Patch) -> None:
     patch.setattr(Leader, "_is_proven", property(lambda _: True))
 
 
+def take_blocks_of_a_term_that_is_over(patch: Patch) -> None:
+    """The replica keeps its promise, and does not look at it."""
+    patch.setattr(Follower, "_accepts", lambda *_: True)
+
+
+def tell_a_time_out_as_a_failure(patch: Patch) -> None:
+    patch.setattr(Node, "outcome_of_a_time_out", Outcome.NOT_STORED)
+
+
+def delete_what_a_replica_in_sync_needs(patch: Patch) -> None:
+    patch.setattr(Node, "expirable", property(lambda self: self.disk.written))
+
+
+def delete_on_the_leader_only(patch: Patch) -> None:
+    watermark = Follower.watermark
+
+    def as_if_all_were_there(self: Follower, node: str, message: Watermark) -> None:
+        watermark(self, node, replace(message, log_start=0))
+
+    patch.setattr(Follower, "watermark", as_if_all_were_there)
+
+
+def serve_past_the_lease(patch: Patch) -> None:
+    """With those that answer, as if the others could not have another leader by then."""
+    confirm = Leader._confirm
+    of_all = vars(InSyncSet)["required"].fget
+
+    def with_those_that_answer(self: Leader) -> None:
+        if self._state.now_ms < self._lease_end_ms:
+            confirm(self)
+            return
+        on = {view.member for view in self._followers.connected()} | {self._state.me}
+        with pytest.MonkeyPatch.context() as now:
+            now.setattr(InSyncSet, "required", property(lambda each: of_all(each) & on))
+            confirm(self)
+
+    patch.setattr(Leader, "_confirm", with_those_that_answer)
+
+
 def found_by_one(patch: Patch) -> None:
     stand_without_enough_answers(patch)  # else one that was founded alone seldom leads
     apply = Found.apply
@@ -185,6 +226,16 @@ CONTROLS = [
     Control(elect_by_node),
     Control(believe_a_database_that_forgets, min_in_sync=2, forgets=True, days=_FORGETFUL),
     Control(believe_the_ends_of_a_former_disk),
+    Control(take_blocks_of_a_term_that_is_over, shows="has promised"),
+    Control(tell_a_time_out_as_a_failure, shows="not stored"),
+    Control(delete_what_a_replica_in_sync_needs, min_in_sync=2, days=DAYS_WITH_RETENTION),
+    Control(
+        delete_on_the_leader_only,
+        min_in_sync=2,
+        days=DAYS_WITH_RETENTION,
+        shows="different places",
+    ),
+    Control(serve_past_the_lease, min_in_sync=2, shows="shows SimBlock"),
     Control(
         found_by_one,
         min_in_sync=2,

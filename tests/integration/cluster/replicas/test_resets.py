@@ -10,6 +10,7 @@ from curlew_client.command.entry import main as command
 
 from app.cli import main
 from app.store import paths
+from app.store.formats.files.replica_files import KeptPromise
 from tests.support.cluster.three_nodes import ServedNode
 from tests.support.cluster.three_replicas import (
     SHARD,
@@ -33,6 +34,12 @@ def way(served: ServedNode) -> str:
 
 def incarnation(served: ServedNode) -> int:
     return shard_of(served)._directory.incarnation.number
+
+
+def promise_of(served: ServedNode) -> KeptPromise:
+    kept = shard_of(served)._directory.replica_files.promise()
+    assert kept is not None
+    return kept
 
 
 def store_of(served: ServedNode) -> Path:
@@ -67,7 +74,7 @@ async def test_it_has_all_again_as_another_member(tmp_path: Path, url: str, keep
     async with three_replicas(tmp_path, url) as replicas:
         leader, anew, asked = await a_message(replicas)
         await until(lambda: status_of(anew).written == status_of(leader).written)
-        former, promise = incarnation(anew), (store_of(anew) / paths.REPLICA_PROMISE).read_bytes()
+        former, promised = incarnation(anew), promise_of(anew)
         body = {"keep_log": keep_log}
         tried = await asked.client.post(f"{way(anew)}?dry_run=true", json=body)
         assert (tried.status_code, tried.json()["dry_run"]) == (200, True), tried.text
@@ -79,7 +86,8 @@ async def test_it_has_all_again_as_another_member(tmp_path: Path, url: str, keep
         assert len(begun.json()["in_sync"]) == 2
         await in_sync_again(replicas, anew, former)
         assert await bodies(anew) == ["one"]
-        assert len(promise) <= (store_of(anew) / paths.REPLICA_PROMISE).stat().st_size
+        assert promise_of(anew).term == promised.term
+        assert promise_of(anew).in_sync_version > promised.in_sync_version
         assert not (store_of(anew) / paths.REPLICA_RESET).exists()
         await send(leader, "two")
         assert await bodies(anew) == ["one", "two"]

@@ -11,6 +11,7 @@ import pytest
 from app.cluster.replication.candidate import UncleanCandidate
 from app.cluster.replication.events import UncleanAsked, UncleanJudged, UncleanRefusal
 from app.cluster.replication.follower import Follower
+from app.cluster.replication.messages import Welcome
 from app.cluster.replication.shard_row import ElectAfterLoss, ElectUnclean, ShardRow
 from app.cluster.replication.terms import Member
 from tests.property.replication.judge import Violation
@@ -215,9 +216,9 @@ def test_one_that_forgets_that_a_loss_was_told_is_seen(monkeypatch: pytest.Monke
 def test_one_that_cuts_what_it_has_shown_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     welcome = Follower.welcome
 
-    def cut(self: Follower, node: str, message: object) -> None:
-        self._state.high_watermark = 0
-        welcome(self, node, message)  # type: ignore[arg-type]
+    def cut(self: Follower, node: str, message: Welcome) -> None:
+        self._state.high_watermark = min(self._state.high_watermark, message.cut_to)
+        welcome(self, node, message)
 
     monkeypatch.setattr(Follower, "welcome", cut)
     with pytest.raises(Violation, match="what it showed"):

@@ -199,6 +199,10 @@ class OwnReplica(NamedTuple):
     """So many more would have to answer before sends are taken; 0 while it does not lead."""
     given_up_bytes: int = 0
     """Cut off its log since the node started, as an unclean election had given them up."""
+    damaged_places: int = 0
+    """Of its log, which are known and not put right yet."""
+    repaired_bytes: int = 0
+    """Of its log, that were put right from another replica since it began."""
 
 
 class Loss(Protocol):

@@ -265,8 +265,8 @@ class Health:
         found: list[Condition] = []
         found += self._shortages()
         status = self._store.status()
-        if status.damages:
-            counts = ", ".join(f"{kind} {count}" for kind, count in status.damages.items())
+        if status.damages_left:
+            counts = ", ".join(f"{kind} {count}" for kind, count in status.damages_left.items())
             detail = f"found since the start, by kind: {counts}"
             found.append(condition(ConditionCode.STORE_DAMAGED, detail))
         if status.clock_lead_ms:

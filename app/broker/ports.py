@@ -79,6 +79,9 @@ class StoreStatus(Protocol):
         """What was found damaged since the start, by kind; kinds without any are left out."""
         ...
 
+    @property
+    def damages_left(self) -> Mapping[str, int]: ...  # without what was put right
+
 
 class Frame(Protocol):
     """A batch frame that has been parsed and checked."""

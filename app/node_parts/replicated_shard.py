@@ -270,6 +270,8 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
             status.in_sync,
             status.lacking_count,
             given_up_bytes=self._given_up_bytes,
+            damaged_places=status.damaged_places,
+            repaired_bytes=status.mended_bytes,
         )
 
     @override

@@ -135,7 +135,7 @@ class ReplicaDriver:
         """As the machine before the pause knew it."""
         self._last_number = parts.first_number
         self._replica: Replica | None = self._new_replica()
-        self._outgoing = Outgoing(parts.peers, parts.reader, self._history)
+        self._outgoing = Outgoing(parts.peers, parts.reader, self.history, self._log.check)
 
     @property
     def replica(self) -> Replica | None:
@@ -327,9 +327,12 @@ class ReplicaDriver:
     def _send_blocks(self, node: str) -> None:
         try:
             self._outgoing.send(node)
-        except BlocksUnreadable as error:
+        except (BlocksUnreadable, BlocksRefused) as error:
             self._parts.owner.alarm("BLOCKS_UNREADABLE", str(error))
+            at = error.at if isinstance(error, BlocksRefused) else self._outgoing.next_start(node)
             self._close(node)
+            if at is not None and at < self.high_watermark:
+                self._parts.owner.is_damaged(at)
         except OSError as error:
             if shortage_of(error) is None:
                 self._parts.owner.alarm("BLOCKS_UNREADABLE", str(error))
@@ -443,5 +446,6 @@ class ReplicaDriver:
         )
         return Replica(state)
 
-    def _history(self) -> tuple[TermStart, ...]:
+    def history(self) -> tuple[TermStart, ...]:
+        """Of the log; empty while it is paused."""
         return () if self._replica is None else self._replica.state.history

@@ -12,6 +12,7 @@ from app.cluster.replication.messages import Blocks
 from app.cluster.replication.terms import Term, TermStart
 from app.replica.ports import Peers
 from app.store.replica.block_reader import BlockReader
+from app.store.replica.block_walk import BlockRange
 
 
 @dataclass(slots=True)
@@ -28,10 +29,14 @@ class Outgoing:
         peers: Peers,
         reader: BlockReader,
         history: Callable[[], tuple[TermStart, ...]],
+        check: Callable[[BlockRange], object],
     ) -> None:
+        """`check` raises `BlocksRefused` for what is damaged. What is confirmed was written some
+        time ago, and is checked; what was just written is not."""
         self._peers = peers
         self._reader = reader
         self._history = history
+        self._check = check
         self._offers: dict[str, _Offer] = {}
 
     def offer(self, blocks: SendBlocks, term: Term) -> None:
@@ -49,18 +54,25 @@ class Outgoing:
         """The leadership is over."""
         self._offers.clear()
 
+    def next_start(self, node: str) -> int | None:
+        """Where the node goes on; None: it has been sent all."""
+        offer = self._offers.get(node)
+        return None if offer is None else offer.blocks.start
+
     @property
     def nodes(self) -> list[str]:
         """Those that have not been sent all."""
         return list(self._offers)
 
     def send(self, node: str) -> None:
-        """Send as much as there is room for. Raises `BlocksUnreadable`, or `OSError`: then what is
-        left can be sent later."""
+        """Send as much as there is room for. Raises `BlocksUnreadable`, `BlocksRefused` for what is
+        damaged, or `OSError`: then what is left can be sent later."""
         while node in self._offers and self._peers.has_room(node):
             offer = self._offers[node]
             wanted = offer.blocks
             blocks = self._reader.read(wanted.start, wanted.end)
+            if blocks.start < wanted.high_watermark:
+                self._check(blocks)
             starts = tuple(
                 each for each in self._history() if blocks.start <= each.start < blocks.end
             )

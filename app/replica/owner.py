@@ -22,11 +22,13 @@ from app.domain.limits import MIB
 from app.domain.shortages import shortage_of
 from app.replica.kept_terms import history_document
 from app.replica.leadership import LeaderHooks, Leadership
+from app.replica.log_repairs import LogRepairs
 from app.replica.ports import ReplicaOwner
 from app.store import MessageStore
+from app.store.damage import DamageKind
 from app.store.followed_store import FollowedStore
 from app.store.lifecycle.checkpoints import Checkpointing
-from app.store.replica.block_walk import BlocksUnreadable
+from app.store.replica.block_walk import BlocksRefused, BlocksUnreadable
 from app.store.replica.replica_log import ReplicaLogFailed
 from app.store.replica.replica_store import (
     KeptLock,
@@ -79,6 +81,8 @@ class StoreOwner(ReplicaOwner):
         """Of the driver."""
         self.tell_leading: Callable[[], object]
         """Of the runner: whether enough replicas are in sync."""
+        self.repairs: LogRepairs
+        """Set before it is opened."""
         self.alarms: dict[str, AlarmState] = {}
         self.following: ReplicaStore
         self.followed: FollowedStore | None = None
@@ -113,6 +117,11 @@ class StoreOwner(ReplicaOwner):
     def open(self) -> None:
         """Open the directory to follow. Raises as `ReplicaStore.open`."""
         self.following = ReplicaStore.open(self._directory, self._options)
+        parts, repairs = self.following.parts, self.repairs
+        for found in parts.recovery.damages:
+            repairs.found(found.start, found.end)
+        parts.reader.source.repair.others = repairs
+        repairs.begin()
         self._high_watermark = self._checkpoint_end = self.following.high_watermark
         self._written_end = self._checkpoint_end
         self._is_open = True
@@ -133,12 +142,17 @@ class StoreOwner(ReplicaOwner):
         followed = self.followed
         if self.is_spoiled or self._unreadable is not None or followed is None:
             return False
+        damaged = self.repairs.first_behind(self.following.high_watermark)
+        end = self._high_watermark if damaged is None else min(self._high_watermark, damaged)
         try:
-            has_more = self.following.advance(self._high_watermark)
+            has_more = self.following.advance(end)
             return followed.take_floors() or has_more
         except BlocksUnreadable as error:
+            if damaged is not None:  # within a step, which is being put right
+                return False
             self._unreadable = "BLOCKS_UNREADABLE", str(error)
             self.alarm(*self._unreadable)
+            self.is_damaged(self.following.high_watermark)
         except OSError as error:
             if shortage_of(error) is None:
                 self._unreadable = "DISPATCH_FAILED", str(error)
@@ -217,6 +231,7 @@ class StoreOwner(ReplicaOwner):
 
     @override
     def append_term_start(self, term: Term) -> None:
+        self._refuse_to_lead_over_damage()
         self._end_checkpoint()
         self._end_reads()  # what is dispatched from here on may not be confirmed
         following, self.is_spoiled = self.following, True
@@ -236,10 +251,21 @@ class StoreOwner(ReplicaOwner):
                 leading.make_writer,
             )
         except BlocksUnreadable as error:
+            self.is_damaged(following.high_watermark)
+            self._refuse_to_lead_over_damage()
             raise ReplicaLogFailed(f"the own log cannot be read: {error}") from error
         self.leading = leading
+        self.repairs.begin()
         self._is_to_begin = True
         self.give(Appended(end, wants_sync=True, term_start=TermStart(term, start)))
+
+    def _refuse_to_lead_over_damage(self) -> None:
+        """What is not dispatched yet is damaged, and another replica may have it: that comes first.
+        Who has asked them all in vain leads with what is good."""
+        start = self.following.high_watermark
+        damaged = self.repairs.first_behind(start)
+        if damaged is not None and not self.repairs.is_hopeless(start):
+            raise BlocksRefused(f"the log is damaged at {damaged}; it is being put right")
 
     def _pass_on(self, leading: Leadership, events: Sequence[Event]) -> None:
         def give() -> None:
@@ -264,6 +290,22 @@ class StoreOwner(ReplicaOwner):
         self._delete_below = max(self._delete_below, start)
 
     @override
+    def is_damaged(self, at: int) -> None:
+        self.repairs.found(at, at + 1)
+
+    def is_mended(self, remaining_count: int) -> None:
+        """The log was put right at a place; so many damaged ones are left."""
+        self._unreadable = None
+        if not remaining_count:
+            self.alarms.pop("LOG_DAMAGED", None)
+            self.following.parts.repair.damages.put_right(DamageKind.LOG)
+            try:
+                self._directory.incarnation.note_mended(0)
+            except OSError as error:  # the next opening judges by what it finds
+                if shortage_of(error) is None:
+                    raise
+
+    @override
     def serve(self, term: Term) -> None:
         assert self.leading is not None
         self.tell_leading()  # before the broker takes anything
@@ -277,6 +319,7 @@ class StoreOwner(ReplicaOwner):
     @override
     def step_down(self, reason: str) -> LogEnd:
         log = self.following.log
+        self.repairs.shut()
         leading, self.leading = self.leading, None
         self._is_to_begin = False
         if leading is None:
@@ -290,6 +333,7 @@ class StoreOwner(ReplicaOwner):
 
     def abandon(self, reason: str) -> None:
         """End a term as a kill does, but for the threads of this process."""
+        self.repairs.shut()
         leading, self.leading = self.leading, None
         self._is_to_begin = False
         if leading is not None:
@@ -345,6 +389,7 @@ class StoreOwner(ReplicaOwner):
     # --- the end
 
     def _end_reads(self) -> None:
+        self.repairs.shut()
         followed, self.followed = self.followed, None
         if followed is not None:
             followed.shut()

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from app.cluster.replication.confirmation import LogEnd
 from app.cluster.replication.events import UncleanJudged
-from app.cluster.replication.messages import Blocks, Message
+from app.cluster.replication.messages import Blocks, GivenBlocks, PeerMessage
 from app.cluster.replication.shard_row import RowChange
 from app.cluster.replication.terms import Term, TermStart
 
@@ -13,14 +13,17 @@ from app.cluster.replication.terms import Term, TermStart
 class Peers(Protocol):
     """The connections to the other replicas. What is said on one comes in order or not at all.
 
-    What comes is given to `ReplicaDriver.received`, the end of a connection as `Disconnected`.
+    What comes is given to `ReplicaDriver.received`, the end of a connection as `Disconnected`; what
+    is said to put damage right to `LogRepairs.heard`.
     """
 
-    def send(self, node: str, message: Message) -> None:
+    def send(self, node: str, message: PeerMessage) -> None:
         """Say it; without a connection it is lost."""
         ...
 
-    def send_blocks(self, node: str, message: Blocks, data: bytes | memoryview) -> None:
+    def send_blocks(
+        self, node: str, message: Blocks | GivenBlocks, data: bytes | memoryview
+    ) -> None:
         """The same with the bytes of the blocks beside it."""
         ...
 
@@ -40,7 +43,7 @@ class Replicating(Protocol):
     def received(
         self,
         node: str,
-        message: Message,
+        message: PeerMessage,
         blocks: Sequence[bytes | memoryview],
         done: Callable[[], object],
     ) -> None:
@@ -123,6 +126,11 @@ class ReplicaOwner(Protocol):
     def gave_up(self, start: int, size: int, kept_in: str) -> None:
         """So many bytes of the log from `start` on, which may have been confirmed, were cut, since
         an election gave them up. `kept_in`: the file that has them now; empty: none."""
+        ...
+
+    def is_damaged(self, at: int) -> None:
+        """A block that begins here in the log, below the watermark, cannot be read: have it put
+        right from another replica."""
         ...
 
     def make_anew(self, reason: str) -> None:

@@ -77,6 +77,10 @@ class ReplicaStatus:
     """So many more would have to answer before sends are taken; only while it leads."""
     is_member: bool = False
     """Whether this replica is in the newest set that it has noted."""
+    damaged_places: int = 0
+    """Of its log, as far as it knows, which are not put right yet."""
+    mended_bytes: int = 0
+    """Of its log, that were put right from another replica since the node began."""
     is_current: bool = False
     """Whether it follows, and may answer reads as its leader does."""
     is_clock_off: bool = False

@@ -18,12 +18,18 @@ from typing import Final
 
 from typing_extensions import override
 
-from app.cluster.replication.events import Disconnected, Event, Tick, TransferAsked
-from app.cluster.replication.messages import Message
+from app.cluster.replication.events import Disconnected, Event, SyncFailed, Tick, TransferAsked
+from app.cluster.replication.messages import (
+    AskBlocks,
+    BlocksNotGiven,
+    GivenBlocks,
+    PeerMessage,
+)
 from app.cluster.replication.replica_state import Timing
 from app.domain.shortages import shortage_of
 from app.replica.driver import PAUSE_MS, ReplicaDriver, ReplicaParts, never_apart
 from app.replica.leadership import LeaderHooks
+from app.replica.log_repairs import LogRepairs, LogView, RepairHost
 from app.replica.owner import StoreOwner
 from app.replica.ports import Connections, Database, Replicating
 from app.replica.replica_status import NOTHING, ReplicaAlarm, ReplicaStatus, Role, status_of
@@ -62,7 +68,7 @@ class RunnerParts:
     is_clock_apart: Callable[[], bool] = never_apart
 
 
-class ReplicaRunner(Replicating):
+class ReplicaRunner(Replicating, RepairHost):
     """`start`, then `stop`, on the event loop. What is given may come from any thread."""
 
     def __init__(self, parts: RunnerParts) -> None:
@@ -76,6 +82,9 @@ class ReplicaRunner(Replicating):
         self._owner.give = self._give
         self._owner.lacks = self._lacks
         self._owner.tell_leading = self._look
+        self._owner.repairs = self._repairs = LogRepairs(
+            parts.connections, parts.peer_nodes, self, parts.now_ms, self._queue.put
+        )
         self._driver: ReplicaDriver | None = None
         self._failed: str | None = None
         self._status = NOTHING
@@ -165,14 +174,16 @@ class ReplicaRunner(Replicating):
     def received(
         self,
         node: str,
-        message: Message,
+        message: PeerMessage,
         blocks: Sequence[bytes | memoryview],
         done: Callable[[], object],
     ) -> None:
         opening = self._heard_openings
 
         def receive() -> None:
-            if self._driver is not None and opening == self._openings:
+            if isinstance(message, AskBlocks | GivenBlocks | BlocksNotGiven):
+                self._repairs.heard(node, message, b"".join(blocks))
+            elif self._driver is not None and opening == self._openings:
                 self._driver.received(node, message, b"".join(blocks))
             done()
 
@@ -189,6 +200,38 @@ class ReplicaRunner(Replicating):
     @override
     def disconnected(self, node: str, *, has_stopped: bool) -> None:
         self.give(Disconnected(node, has_stopped))
+
+    # --- what repairs need, on the thread
+
+    @override
+    def log_view(self) -> LogView | None:
+        driver, owner = self._driver, self._owner
+        if self._failed is not None or driver is None or driver.replica is None:
+            return None
+        if owner.is_spoiled and owner.leading is None:  # it is about to be opened again
+            return None
+        store, state = owner.following, driver.replica.state
+        heard = state.leader_heard
+        return LogView(
+            store.log,
+            store.reader,
+            min(driver.high_watermark, store.log.written),
+            driver.history(),
+            None if heard is None or owner.leading is not None else heard[0],
+        )
+
+    @override
+    def log_failed(self, reason: str) -> None:
+        self._owner.alarm("LOG_FAILED", reason)
+        self._give(SyncFailed())
+
+    @override
+    def is_mended(self, remaining_count: int) -> None:
+        self._owner.is_mended(remaining_count)
+
+    @override
+    def alarm(self, code: str, detail: str) -> None:
+        self._owner.alarm(code, detail)
 
     # --- the thread
 
@@ -287,6 +330,7 @@ class ReplicaRunner(Replicating):
             return
         self._give(Tick())
         self._owner.tick()
+        self._repairs.work()
         self._look()
 
     def _follow_again(self) -> None:
@@ -345,11 +389,14 @@ class ReplicaRunner(Replicating):
             for each in self._owner.alarms.values()
             if now_ms - each.last_ms < ALARM_SHOWN_MS
         ]
+        repairs = self._repairs
         if driver is None or driver.replica is None:
             role = Role.PAUSED if self._failed is None else Role.FAILED
             self._status = replace(
                 self._status,
                 role=role,
+                damaged_places=repairs.damaged_count,
+                mended_bytes=repairs.mended_bytes,
                 leader=None,
                 members=(),
                 lacking_count=0,
@@ -357,7 +404,10 @@ class ReplicaRunner(Replicating):
                 failed=self._failed,
             )
             return
-        self._status = status_of(driver.replica, driver.high_watermark, alarms)
+        status = status_of(driver.replica, driver.high_watermark, alarms)
+        self._status = replace(
+            status, damaged_places=repairs.damaged_count, mended_bytes=repairs.mended_bytes
+        )
         leader, leading = driver.replica.leader, self._owner.leading
         if leader is not None and leading is not None:
             lacking = self._status.lacking_count

@@ -48,6 +48,7 @@ class Damages:
 
     def __init__(self) -> None:
         self._counts: Counter[DamageKind] = Counter()
+        self._put_right: Counter[DamageKind] = Counter()
         self._lock = threading.Lock()
 
     def note(self, kind: DamageKind, what: str, *, count: int = 1) -> None:
@@ -67,6 +68,17 @@ class Damages:
         """Findings by kind since the opening; kinds without any are left out."""
         with self._lock:
             return {kind.value: self._counts[kind] for kind in DamageKind if self._counts[kind]}
+
+    def put_right(self, kind: DamageKind) -> None:
+        """All of a kind that was found so far is as it was. Its count stays."""
+        with self._lock:
+            self._put_right[kind] = self._counts[kind]
+
+    def left(self) -> Mapping[str, int]:
+        """`counts` without what was put right."""
+        with self._lock:
+            left = self._counts - self._put_right
+            return {kind.value: left[kind] for kind in DamageKind if left[kind]}
 
     def sum_up(self) -> None:
         """Say once how much there was of the kinds that were not warned of each time."""

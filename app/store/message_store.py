@@ -474,6 +474,7 @@ class MessageStore(ReadableQueues):
             self._recovery,
             self.shortages.now(),
             self._mender.damages.counts(),
+            self._mender.damages.left(),
             self._appender.clock_lead_ms,
             self._expiring.clock.ahead_ms,
         )

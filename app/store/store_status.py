@@ -34,6 +34,8 @@ class StoreStatus(NamedTuple):
     """What is not done for now because the machine lacks something."""
     damages: Mapping[str, int] = MappingProxyType({})
     """What was found damaged since the opening, by kind (`damage.DamageKind`)."""
+    damages_left: Mapping[str, int] = MappingProxyType({})
+    """The same without what was put right from another replica."""
     clock_lead_ms: int = 0
     """How far the newest store time is ahead of the wall clock, beyond `STORE_TIME_LEAD_MS_MAX`;
     0: it is not."""

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from typing_extensions import override
 
-from app.cluster.replication.messages import Message
+from app.cluster.replication.messages import PeerMessage
 from app.cluster.wire.codec import (
     REASON_CHARS_MAX,
     STOPS,
@@ -34,7 +34,7 @@ GOODBYE_SECONDS: Final = 1.0
 class LinkOwner(Protocol):
     """Hears of a link, and may close it at any time."""
 
-    def heard(self, link: "ReplicaLink", message: Message, blocks: list[memoryview]) -> None:
+    def heard(self, link: "ReplicaLink", message: PeerMessage, blocks: list[memoryview]) -> None:
         """A message has come; with `Blocks` the bytes, one behind the other."""
         ...
 

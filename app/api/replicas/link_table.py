@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing_extensions import override
 
 from app.api.replicas.link import LinkOwner, ReplicaLink
-from app.cluster.replication.messages import Message
+from app.cluster.replication.messages import PeerMessage
 
 
 class LinkTable(LinkOwner):
@@ -49,7 +49,7 @@ class LinkTable(LinkOwner):
             link.close(reason)
 
     @override
-    def heard(self, link: ReplicaLink, message: Message, blocks: list[memoryview]) -> None:
+    def heard(self, link: ReplicaLink, message: PeerMessage, blocks: list[memoryview]) -> None:
         self._owner.heard(link, message, blocks)
 
     @override

@@ -20,7 +20,7 @@ from typing_extensions import override
 from app.api.relay.peers import NotReached
 from app.api.replicas.link import LinkOwner, ReplicaLink
 from app.api.replicas.link_table import LinkTable
-from app.cluster.replication.messages import AskEnds, Blocks, Message
+from app.cluster.replication.messages import AskEnds, Blocks, GivenBlocks, PeerMessage
 from app.cluster.wire.codec import STOPS
 from app.domain.limits import MIB, REPLICA_UNDER_WAY_BYTES_MAX
 from app.replica.ports import Connections, Replicating
@@ -43,7 +43,7 @@ Dial = Callable[[str, int, ReplicaLink], Awaitable[object]]
 
 class _Said(NamedTuple):
     node: str
-    message: Message
+    message: PeerMessage
     data: bytes | memoryview
 
 
@@ -111,11 +111,13 @@ class PeerLinks(Connections):
     # --- for the replica's thread
 
     @override
-    def send(self, node: str, message: Message) -> None:
+    def send(self, node: str, message: PeerMessage) -> None:
         self._say(_Said(node, message, b""))
 
     @override
-    def send_blocks(self, node: str, message: Blocks, data: bytes | memoryview) -> None:
+    def send_blocks(
+        self, node: str, message: Blocks | GivenBlocks, data: bytes | memoryview
+    ) -> None:
         self._say(_Said(node, message, data))
 
     @override
@@ -216,7 +218,7 @@ class PeerLinks(Connections):
         if self._replica is not None:
             self._replica.disconnected(link.node, has_stopped=link.has_other_stopped)
 
-    def heard(self, link: ReplicaLink, message: Message, blocks: list[memoryview]) -> None:
+    def heard(self, link: ReplicaLink, message: PeerMessage, blocks: list[memoryview]) -> None:
         """A message has come."""
         peer, replica = self._peers.get(link.node), self._replica
         if peer is None or replica is None:
@@ -267,7 +269,7 @@ class _Listening(LinkOwner):
         self._links = links
 
     @override
-    def heard(self, link: ReplicaLink, message: Message, blocks: list[memoryview]) -> None:
+    def heard(self, link: ReplicaLink, message: PeerMessage, blocks: list[memoryview]) -> None:
         self._links.heard(link, message, blocks)
 
     @override

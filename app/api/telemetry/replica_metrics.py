@@ -45,6 +45,18 @@ def replica_families(replicas: Replicas | None) -> Iterator[Family]:
         "Bytes cut off this replica's log, as an unclean election had given them up.",
         [(here, own.given_up_bytes)],
     )
+    yield Family(
+        "curlew_replica_damaged_places",
+        "gauge",
+        "Damaged places of this replica's log that no other replica has put right yet.",
+        [(here, own.damaged_places)],
+    )
+    yield Family(
+        "curlew_replica_repaired_bytes_total",
+        "counter",
+        "Damaged bytes of this replica's log that were put right with those of another.",
+        [(here, own.repaired_bytes)],
+    )
     if own.leads:
         yield from _of_the_leader(replicas)
 

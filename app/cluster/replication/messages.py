@@ -130,3 +130,39 @@ class PromiseAnswer:
 Message: TypeAlias = (
     Hello | Welcome | Blocks | Ends | Watermark | AskEnds | EndsAnswer | AskPromise | PromiseAnswer
 )
+"""What the machine of a replica says and hears."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskBlocks:
+    """To any replica: its blocks from `start` on, in place of damaged ones. In every role."""
+
+    question: int
+    start: int
+    end: int
+    """The high watermark of who asks: all below is confirmed."""
+    history: tuple[TermStart, ...]
+    """Of what is below `end`: it has to be the same at both, as far as the blocks go."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBlocks:
+    """The whole blocks from `start` to `end`, which are confirmed; the bytes travel beside."""
+
+    question: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksNotGiven:
+    """Why they are not."""
+
+    question: int
+    reason: str
+
+
+RepairMessage: TypeAlias = AskBlocks | GivenBlocks | BlocksNotGiven
+"""What replicas say beside the machine, to put damage right."""
+
+PeerMessage: TypeAlias = Message | RepairMessage

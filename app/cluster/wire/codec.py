@@ -2,7 +2,7 @@
 
     head      version u8 (1) · kind u8 · 0 u16 · length of the message u32 · length of the bytes u32
     message   msgpack: the fields by name, as in `messages`
-    bytes     of `Blocks` only: the log from its `start` on, without filler
+    bytes     of `Blocks` and `GivenBlocks` only: the log from its `start` on, without filler
 
 Numbers are big-endian. Who reads passes over fields that it does not know, so a message may get new
 ones; what changes its meaning changes the version. Bytes of blocks are never joined or copied: they
@@ -17,14 +17,18 @@ from typing import Final, NamedTuple
 import msgspec
 
 from app.cluster.replication.messages import (
+    AskBlocks,
     AskEnds,
     AskPromise,
     Blocks,
+    BlocksNotGiven,
     Ends,
     EndsAnswer,
+    GivenBlocks,
     Hello,
-    Message,
+    PeerMessage,
     PromiseAnswer,
+    RepairMessage,
     Watermark,
     Welcome,
 )
@@ -54,7 +58,7 @@ STOPS: Final = "the replica stops"
 
 REASON_CHARS_MAX: Final = 512
 
-Said = Message | Goodbye
+Said = PeerMessage | Goodbye
 Bytes = Sequence[bytes | memoryview]
 
 _KINDS: Final[tuple[type[Said], ...]] = (
@@ -68,8 +72,12 @@ _KINDS: Final[tuple[type[Said], ...]] = (
     EndsAnswer,
     AskPromise,
     PromiseAnswer,
+    AskBlocks,
+    GivenBlocks,
+    BlocksNotGiven,
 )
 """A message's kind is its place here; new ones come behind."""
+_WITH_BYTES: Final = (Blocks, GivenBlocks)
 _KIND_OF: Final = {kind: number for number, kind in enumerate(_KINDS)}
 _encode: Final = msgspec.msgpack.Encoder().encode
 _DECODE: Final[tuple[Callable[[bytes], Said], ...]] = tuple(
@@ -86,14 +94,14 @@ class Heard(NamedTuple):
 
     message: Said
     blocks: list[memoryview]
-    """One behind the other, the bytes of `Blocks`; else empty."""
+    """One behind the other, the bytes of `Blocks` or `GivenBlocks`; else empty."""
 
 
 def encoded(message: Said, blocks: Bytes = ()) -> list[bytes | memoryview]:
     """The bytes of a message, to be written one behind the other; those of `blocks` as they are."""
     text = _encode(message)
     size = sum([len(part) for part in blocks])
-    assert bool(size) == isinstance(message, Blocks), "bytes go with blocks, and only with them"
+    assert bool(size) == isinstance(message, _WITH_BYTES), "bytes go with blocks alone"
     assert len(text) <= REPLICA_MESSAGE_BYTES_MAX
     assert size <= REPLICA_BLOCKS_BYTES_MAX
     return [HEAD.pack(VERSION, _KIND_OF[type(message)], 0, len(text), size) + text, *blocks]
@@ -164,7 +172,7 @@ def _checked_head(start: bytearray) -> tuple[int, int, int]:
         raise BadMessage(f"a message of {length} bytes; at most {REPLICA_MESSAGE_BYTES_MAX}")
     if size > REPLICA_BLOCKS_BYTES_MAX:
         raise BadMessage(f"{size} bytes of blocks; at most {REPLICA_BLOCKS_BYTES_MAX}")
-    if bool(size) != (_KINDS[kind] is Blocks):
+    if bool(size) != (_KINDS[kind] in _WITH_BYTES):
         raise BadMessage(f"{size} bytes beside a message of kind {kind}")
     return kind, length, size
 
@@ -187,6 +195,8 @@ def _check(message: Said, size: int) -> None:
         _need(len(message.reason) <= REASON_CHARS_MAX, "its reason is too long")
     elif isinstance(message, AskEnds | EndsAnswer | AskPromise | PromiseAnswer):
         _check_election(message)
+    elif isinstance(message, AskBlocks | GivenBlocks | BlocksNotGiven):
+        _check_repair(message, size)
     else:
         _check_numbers(message.session)
         if isinstance(message, Hello):
@@ -239,6 +249,19 @@ def _check_election(message: AskEnds | EndsAnswer | AskPromise | PromiseAnswer) 
             _check_member(message.member)
             _check_promise(message.former)
             _check_numbers(*message.term)
+
+
+def _check_repair(message: RepairMessage, size: int) -> None:
+    _check_numbers(message.question)
+    if isinstance(message, BlocksNotGiven):
+        _need(len(message.reason) <= REASON_CHARS_MAX, "its reason is too long")
+        return
+    _check_numbers(message.start, message.end)
+    if isinstance(message, AskBlocks):
+        _need(message.start < message.end, "it asks for nothing")
+        _check_history(message.history, message.end)
+    else:
+        _need(0 < size <= message.end - message.start, "its bytes are not those of its ends")
 
 
 def _need(is_so: bool, why: str) -> None:  # reads as a sentence

@@ -404,6 +404,21 @@ class CommitLog:
             physical_offset = base + self.segment_bytes
         return physical_offset
 
+    def put_right(self, start: int, data: Buffer) -> None:
+        """Write over bytes within one segment that were damaged, synced; reads come from the medium
+        then. Beside the writer, who writes elsewhere. Raises `OSError`, `SyncFailed`."""
+        base = self.base_of(start)
+        file = self._find(base)
+        if file is None:
+            raise FileNotFoundError(errno.ENOENT, paths.segment(base))
+        file.pwritev([data], start - base)
+        try:
+            file.sync()
+        except SyncFailed:
+            self.note_failed_sync()
+            raise
+        file.drop_cached(start - base, len(data))
+
     def cut(self, end: int) -> None:
         """Zero what stands behind `end` and drop later segments. The caller has kept a copy.
 

@@ -16,6 +16,7 @@ from app.store.queues.consume_queue import ConsumeQueue
 from app.store.read.frame_checksums import FrameChecksums
 from app.store.read.known_reads import Stretch, read_known
 from app.store.read.queue_reads import ReadResult, Wanted, read_queue
+from app.store.read.read_repair import ReadRepair
 from app.store.read.record_checks import Source
 from app.store.read.verified_blocks import nothing_known
 from app.store.read.zero_copy import find_in_place
@@ -34,6 +35,7 @@ class QueueReader:
             nothing_known(),
             fast_paths.verified_blocks,
             fast_paths,
+            ReadRepair(),
         )
         self.frame_checksums: FrameChecksums | None = None
         """What the appender asks about a frame; None: the first read of a block finds its sum."""

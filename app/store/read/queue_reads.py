@@ -7,7 +7,7 @@ a gap; whether a wrong unit is to blame is for `unit_repair` to find out, and wh
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -80,7 +80,22 @@ def read_queue(
     data = queue.unit_bytes(offset, offset + max(step, 0), wait_for_disk=wait_for_disk)
     is_large = step >= VECTOR_RECORDS_MIN and source.fast_paths.array_reads
     read = _read_many if is_large else _read_few
-    return read(source, queue, wanted, data, wait_for_disk=wait_for_disk)
+    result = read(source, queue, wanted, data, wait_for_disk=wait_for_disk)
+    if result.gaps and source.repair.is_mended(
+        _places_of_corrupt(data, wanted.offset, result.gaps), wait_for_disk=wait_for_disk
+    ):
+        return read(source, queue, wanted, data, wait_for_disk=wait_for_disk)
+    return result
+
+
+def _places_of_corrupt(data: bytes, first: int, gaps: Iterable[Gap]) -> Iterator[int]:
+    """Where the records of gaps begin, as the units from offset `first` on say that were read."""
+    for gap in gaps:
+        if gap.reason == GAP_CORRUPT:
+            for offset in range(gap.from_offset, gap.to_offset):
+                at, size, _ = UNIT.unpack_from(data, (offset - first) * UNIT_BYTES)
+                if size > 0:
+                    yield at
 
 
 def _read_few(

@@ -25,6 +25,7 @@ from app.store.formats.record.record_block import Ints, Owner, intact
 from app.store.formats.record.unpacked_record import are_packed, is_packed
 from app.store.log.commit_log import CommitLog
 from app.store.queues.consume_queue import ConsumeQueue, Unit
+from app.store.read.read_repair import ReadRepair
 from app.store.read.verified_blocks import (
     BLOCK_RECORDS,
     UNKNOWN,
@@ -51,6 +52,7 @@ class Source(NamedTuple):
     knows_blocks: bool
     """Whether `known` is used."""
     fast_paths: FastPaths
+    repair: ReadRepair
 
 
 class FewRun(NamedTuple):

@@ -3,11 +3,17 @@
 from typing import Final
 
 from app.domain.limits import MIB
+from app.store.formats.record.record import END_OF_FILE_BYTES, Found, inspect
 from app.store.log.commit_log import CommitLog
 from app.store.replica.block_walk import BlockRange, BlocksUnreadable, LogShape, whole_blocks
 
 RANGE_BYTES: Final = MIB
 """About so many bytes travel at once; more where one block has more."""
+
+
+_PLACE_AT: Final = 28
+_HEAD_BYTES: Final = 36
+"""Of a record, up to and with its physical offset."""
 
 
 class BlockReader:
@@ -17,6 +23,22 @@ class BlockReader:
         self._log = log
         self._shape = shape
         self._range_bytes = range_bytes
+
+    def first(self, start: int, end: int) -> BlockRange:
+        """`read`, of about one block."""
+        return BlockReader(self._log, self._shape, END_OF_FILE_BYTES).read(start, end)
+
+    def is_good(self, at: int) -> bool:
+        """Whether an intact record, or the mark of the segment's end, stands at a place."""
+        left = self._shape.segment_end(at) - at
+        head = self._log.read(at, min(left, _HEAD_BYTES))
+        size = int.from_bytes(head[:4])
+        is_record = int.from_bytes(head[_PLACE_AT:]) == at and size <= left
+        record = self._log.read(at, size) if is_record else head
+        finding = inspect(
+            memoryview(record), at, left=left, checksum_required=at >= self._shape.unchecked_end
+        )
+        return finding.found in (Found.RECORD, Found.END_OF_FILE)
 
     def read(self, start: int, end: int) -> BlockRange:
         """The next whole blocks from `start` on: one at least, none behind `end`.

@@ -29,6 +29,11 @@ from app.store.log.log_scan import ScannedBlock
 class BlocksRefused(Exception):
     """What came are not the whole, intact blocks of their place. Nothing of them was written."""
 
+    def __init__(self, reason: str, at: int | None = None) -> None:
+        super().__init__(reason)
+        self.at = at
+        """Physical offset of the record that is not intact; None: it is not one alone."""
+
 
 class BlocksUnreadable(Exception):
     """The own log has no whole block where one should stand: it is damaged there, or gone."""
@@ -127,7 +132,8 @@ def check_blocks(blocks: BlockRange, shape: LogShape) -> None:
 def _check_records(data: bytes, start: int, shape: LogShape) -> None:
     marks = walk(data, 0, len(data))
     if marks[-1] != len(data):
-        raise BlocksRefused(f"no whole record at {start + marks[-1]}")
+        at = start + marks[-1]
+        raise BlocksRefused(f"no whole record at {at}", at)
     starts = marks[:-1]
     if not starts:
         return
@@ -156,4 +162,4 @@ def _check_sums(
         )
         if finding.found is not Found.RECORD:
             reason = finding.reason or finding.found.value
-            raise BlocksRefused(f"the record at {place} is not intact: {reason}")
+            raise BlocksRefused(f"the record at {place} is not intact: {reason}", place)

@@ -149,6 +149,11 @@ class Incarnation:
         if end < self._kept.end:
             self._keep(replace(self._kept, end=end))
 
+    def note_mended(self, damaged_bytes: int) -> None:
+        """What was damaged is put right but for so many bytes: more is new damage from now on."""
+        if damaged_bytes != self._kept.damaged_bytes:
+            self._keep(replace(self._kept, damaged_bytes=damaged_bytes))
+
     def note_stop(self, end: int) -> None:
         """The log is on the medium up to `end`, and so are promise and history."""
         self._keep(replace(self._kept, standing=Standing.STOPPED, end=end))

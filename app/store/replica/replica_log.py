@@ -11,8 +11,11 @@ a sync, is sticky, for the reasons of `app.store.write.writer`: `ReplicaLogFaile
 Blocks; one thread at a time, whichever.
 """
 
+import errno
 import logging
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from app.domain.shortages import SyncFailed, shortage_of
 from app.store.fs.files import FileSystem
@@ -164,6 +167,28 @@ class ReplicaLog:
         _LOG.warning("%d bytes were cut off the log at %d: %s", kept.size, end, kept.path)
         return kept
 
+    def mend(self, checked: CheckedBlocks) -> int:
+        """Put blocks of another replica in the place of what stands there, where that is something
+        else; how many bytes were. Synced, and read again from the medium. Also while this replica
+        leads: its writer is elsewhere.
+
+        Only for what is confirmed, which is the same at the same place of each replica. Raises
+        `OSError`, where it may be tried again, or `ReplicaLogFailed`.
+        """
+        start, end, data = checked.blocks
+        self._refuse_if_failed()
+        assert end <= self.written
+        low, high = _difference(self._log.read(start, len(data)), data)
+        if low == high:
+            return 0
+        try:
+            self._log.put_right(start + low, data[low:high])
+        except SyncFailed as error:
+            raise self._fail(f"a sync of the log failed: {error}") from error
+        if self._log.read(start, len(data)) != data:
+            raise OSError(errno.EIO, f"what was written at {start + low} of the log is not there")
+        return high - low
+
     def moved(self, written: int, flushed: int) -> None:
         """The store's own writer, which writes while this replica leads, has come so far."""
         self.written, self.flushed = written, flushed
@@ -176,3 +201,15 @@ class ReplicaLog:
         self.failed = reason
         _LOG.error("%s; nothing is written any more", reason)
         return ReplicaLogFailed(reason)
+
+
+def _difference(found: bytes, wanted: bytes | memoryview) -> tuple[int, int]:
+    """From the first to behind the last byte in which the two differ; both are 0 where none does.
+    What was found may be shorter."""
+    size = min(len(found), len(wanted))
+    differs = np.frombuffer(found, np.uint8, size) != np.frombuffer(wanted, np.uint8, size)
+    places = np.flatnonzero(differs)
+    low = int(places[0]) if len(places) else size
+    if size < len(wanted):
+        return low, len(wanted)
+    return (low, int(places[-1]) + 1) if len(places) else (0, 0)

@@ -71,6 +71,11 @@ class MemoryStatus:
     clock_jump_ms: int = 0
     damages: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def damages_left(self) -> dict[str, int]:
+        """Nothing is put right here."""
+        return self.damages
+
 
 class MemoryStore:
     """Lives on the event loop of one test."""

@@ -19,12 +19,19 @@ from app.cluster.replication.events import (
     Tick,
     UncleanJudged,
 )
-from app.cluster.replication.messages import Blocks, Message
+from app.cluster.replication.messages import (
+    AskBlocks,
+    Blocks,
+    BlocksNotGiven,
+    GivenBlocks,
+    PeerMessage,
+)
 from app.cluster.replication.replica_state import Timing
 from app.cluster.replication.shard_row import RowChange, ShardRow
 from app.cluster.replication.terms import Member, Term, TermStart
 from app.domain.limits import Limits
 from app.replica.driver import ReplicaDriver, ReplicaParts
+from app.replica.log_repairs import LogRepairs, LogView, RepairHost
 from app.replica.ports import Database, Peers, ReplicaOwner
 from app.store.formats.record.record import encode_record
 from app.store.fs.files import FileSystem
@@ -46,7 +53,7 @@ META = ShardMeta("01020304", SMALL.segment_bytes)
 RANGE_BYTES = 1_000
 
 
-class Node(Peers, Database, ReplicaOwner):
+class Node(Peers, Database, ReplicaOwner, RepairHost):
     """One process with its directory; it is its driver's connections, database and node."""
 
     def __init__(
@@ -55,6 +62,8 @@ class Node(Peers, Database, ReplicaOwner):
         self.name = name
         self.files = files
         self.alarms: list[str] = []
+        self.log_has_failed = False
+        self.repairs = LogRepairs(self, peers, self, lambda: shard.now_ms, lambda call: call())
         self.shown = 0
         self.serving: Term | None = None
         self.has_no_room = self.is_clock_apart = False
@@ -68,13 +77,18 @@ class Node(Peers, Database, ReplicaOwner):
         self.log = parts.log
         self.replica_log = ReplicaLog(files, parts.log, SHAPE, parts.recovery.end)
         self.member = Member(name, self.incarnation.number)
+        self.reader = BlockReader(parts.log, SHAPE, RANGE_BYTES)
+        self.remaining_count: int | None = None
+        """As was told last; None: nothing was put right."""
+        for found in parts.recovery.damages:
+            self.repairs.found(found.start, found.end)
         self._cursor = AppendCursor(parts.recovery.end, SMALL.segment_bytes)
         self._parts = ReplicaParts(
             name,
             peers,
             TIMING,
             self.replica_log,
-            BlockReader(parts.log, SHAPE, RANGE_BYTES),
+            self.reader,
             replica_files,
             self.incarnation,
             0,
@@ -94,11 +108,13 @@ class Node(Peers, Database, ReplicaOwner):
     # --- connections
 
     @override
-    def send(self, node: str, message: Message) -> None:
+    def send(self, node: str, message: PeerMessage) -> None:
         self._shard.post(self.name, node, message, b"")
 
     @override
-    def send_blocks(self, node: str, message: Blocks, data: bytes | memoryview) -> None:
+    def send_blocks(
+        self, node: str, message: Blocks | GivenBlocks, data: bytes | memoryview
+    ) -> None:
         self._shard.post(self.name, node, message, bytes(data))
 
     @override
@@ -208,6 +224,28 @@ class Node(Peers, Database, ReplicaOwner):
         raise AssertionError(f"no loss is told here: {size} bytes from {start} on, {kept_in}")
 
     @override
+    def is_damaged(self, at: int) -> None:
+        self.repairs.found(at, at + 1)
+
+    # --- repairs
+
+    @override
+    def log_view(self) -> LogView | None:
+        driver, log = self.driver, self.replica_log
+        end = min(driver.high_watermark, log.written)
+        return LogView(log, self.reader, end, driver.history(), None)
+
+    @override
+    def log_failed(self, reason: str) -> None:
+        self.log_has_failed = True
+
+    @override
+    def is_mended(self, remaining_count: int) -> None:
+        self.remaining_count = remaining_count
+
+    # --- the node
+
+    @override
     def make_anew(self, reason: str) -> None:
         raise AssertionError(f"no loss is told here: {reason}")
 
@@ -266,7 +304,7 @@ class Shard:
 
         self._on_the_way.append(happen)
 
-    def post(self, sender: str, receiver: str, message: Message, data: bytes) -> None:
+    def post(self, sender: str, receiver: str, message: PeerMessage, data: bytes) -> None:
         pair = frozenset({sender, receiver})
         number = self._number.get(pair, 0)
 
@@ -274,6 +312,9 @@ class Shard:
             node = self.nodes.get(receiver)
             is_open = number == self._number.get(pair, 0) and not pair & self.cut_off
             if node is not None and is_open:
+                if isinstance(message, AskBlocks | GivenBlocks | BlocksNotGiven):
+                    node.repairs.heard(sender, message, self.damage(receiver, data))
+                    return
                 node.driver.received(sender, message, self.damage(receiver, data))
 
         self._on_the_way.append(arrive)
@@ -309,6 +350,7 @@ class Shard:
             self.now_ms += TIMING.tick_ms
             for node in list(self.nodes.values()):
                 node.driver.give(Tick())
+                node.repairs.work()
             self.run()
 
     def describe(self) -> str:

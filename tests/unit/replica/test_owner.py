@@ -4,16 +4,20 @@ import asyncio
 import errno
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from app.cluster.replication.events import Event, RoomSeen
+from app.cluster.replication.terms import Term
 from app.domain.limits import Limits
 from app.replica import owner as owner_module
 from app.replica.leadership import LeaderHooks
+from app.replica.log_repairs import LogRepairs
 from app.replica.owner import StoreOwner
+from app.store.damage import DamageKind
 from app.store.fs.files import DiskUsage
-from app.store.replica.block_walk import BlocksUnreadable
+from app.store.replica.block_walk import BlocksRefused, BlocksUnreadable
 from app.store.replica.replica_store import OpeningOptions, ReplicaDirectory
 from app.store.write.writer import NO_ROOM
 from tests.support.stores.clock import FakeClock
@@ -39,6 +43,8 @@ def owner() -> Iterator[StoreOwner]:
         directory, options, LeaderHooks(nothing, nothing), loop, lambda call: call()
     )
     opened.give = nothing_of
+    nobody: Any = SimpleNamespace(log_view=lambda: None)
+    opened.repairs = LogRepairs(nobody, (), nobody, lambda: 0, lambda call: call())
     opened.open()
     yield opened
     opened.close(is_clean=False)
@@ -148,3 +154,44 @@ def test_who_is_elected_with_a_full_disk_says_so_in_its_term(
     assert told(owner, monkeypatch, 87, 89) == [True, True]
     status.refusal = "the disk is 90% full"
     assert told(owner, monkeypatch, 80) == [False]
+
+
+def test_when_all_is_put_right_nothing_is_the_matter_and_the_count_stays(
+    owner: StoreOwner,
+) -> None:
+    damages = owner.following.parts.repair.damages
+    damages.note(DamageKind.LOG, "9 bytes")
+    damages.note(DamageKind.INDEX, "a file")
+    owner.alarm("LOG_DAMAGED", "nobody has it")
+    owner.is_mended(1)
+    assert "LOG_DAMAGED" in owner.alarms
+    assert damages.left() == {"log": 1, "index": 1}
+    owner.is_mended(0)
+    assert "LOG_DAMAGED" not in owner.alarms
+    assert damages.left() == {"index": 1}
+    assert damages.counts() == {"log": 1, "index": 1}
+    damages.note(DamageKind.LOG, "9 bytes more")
+    assert damages.left() == {"log": 1, "index": 1}
+
+
+def test_a_follower_dispatches_up_to_the_damage_and_leads_over_it_when_nobody_helps(
+    owner: StoreOwner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[int] = []
+
+    def advance(end: int) -> bool:
+        ends.append(end)
+        return False
+
+    monkeypatch.setattr(owner.following, "advance", advance)
+    owner.move_watermark(900)
+    assert not owner.advance()
+    owner.repairs.found(700, 800)
+    assert not owner.advance()
+    assert ends == [900, 700]
+    with pytest.raises(BlocksRefused, match="damaged at 700"):
+        owner.append_term_start(Term(1, 1))
+    assert not owner.is_spoiled
+    for place in owner.repairs._places:
+        place.has_failed = True
+    owner._refuse_to_lead_over_damage()

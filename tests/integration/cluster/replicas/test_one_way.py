@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cluster.replication.messages import Message
+from app.cluster.replication.messages import Blocks, GivenBlocks, PeerMessage
 from tests.support.cluster.three_nodes import ServedNode
 from tests.support.cluster.three_replicas import (
     TOPIC,
@@ -29,13 +29,13 @@ def silence(one: ServedNode, *others: ServedNode) -> Callable[[], None]:
     nodes = {each.node.node_id for each in others}
     say, say_blocks = links.send, links.send_blocks
 
-    def lose(node: str, message: Message) -> None:
+    def lose(node: str, message: PeerMessage) -> None:
         if node not in nodes:
             say(node, message)
 
-    def lose_blocks(node: str, message: Message, data: bytes | memoryview) -> None:
+    def lose_blocks(node: str, message: Blocks | GivenBlocks, data: bytes | memoryview) -> None:
         if node not in nodes:
-            say_blocks(node, message, data)  # type: ignore[arg-type]
+            say_blocks(node, message, data)
 
     links.send, links.send_blocks = lose, lose_blocks  # type: ignore[method-assign]
 

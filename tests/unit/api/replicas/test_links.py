@@ -16,7 +16,7 @@ from app.api.replicas.dialing import dial
 from app.api.replicas.link import LinkOwner, ReplicaLink
 from app.api.replicas.link_table import LinkTable
 from app.api.server.cluster_listener import ClusterListener
-from app.cluster.replication.messages import AskEnds, Blocks, Ends, Message
+from app.cluster.replication.messages import AskEnds, Blocks, Ends, PeerMessage
 from app.cluster.replication.terms import Term
 from app.cluster.wire.codec import STOPS
 from app.domain.limits import MIB, Limits
@@ -60,13 +60,13 @@ class Listening(LinkOwner):
     """Remembers what it hears."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[str, Message, bytes]] = []
+        self.said: list[tuple[str, PeerMessage, bytes]] = []
         self.links: list[ReplicaLink] = []
         self.over: list[tuple[str, str]] = []
         self.rooms = 0
 
     @override
-    def heard(self, link: ReplicaLink, message: Message, blocks: list[memoryview]) -> None:
+    def heard(self, link: ReplicaLink, message: PeerMessage, blocks: list[memoryview]) -> None:
         self.links.append(link)
         self.said.append((link.node, message, b"".join(blocks)))
 

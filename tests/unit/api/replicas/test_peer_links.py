@@ -9,7 +9,7 @@ from typing_extensions import override
 from app.api.relay.peers import NotReached
 from app.api.replicas.link import ReplicaLink
 from app.api.replicas.peer_links import BACK_OFF_S, SIGN_OF_LIFE, PeerLinks
-from app.cluster.replication.messages import Blocks, Message
+from app.cluster.replication.messages import Blocks, PeerMessage
 from app.cluster.replication.terms import Term
 from app.domain.limits import MIB, REPLICA_UNSENT_BYTES_MAX
 from app.replica.ports import Replicating
@@ -59,7 +59,7 @@ class Told(Replicating):
     def received(
         self,
         node: str,
-        message: Message,
+        message: PeerMessage,
         blocks: Sequence[bytes | memoryview],
         done: Callable[[], object],
     ) -> None:

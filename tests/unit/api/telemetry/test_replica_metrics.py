@@ -66,6 +66,8 @@ LEADER = Told(
         in_sync=("a", "b"),
         lacking_count=1,
         given_up_bytes=40,
+        damaged_places=2,
+        repaired_bytes=300,
     ),
     (Other("b", 1_000, 0, 0), Other("c", None, None, 2_500, is_connected=False)),
 )
@@ -93,6 +95,8 @@ def test_a_leader_tells_of_all() -> None:
         "curlew_replica_epoch" + of("a"): 7,
         "curlew_replica_unconfirmed_bytes" + of("a"): 100,
         "curlew_replica_given_up_bytes_total" + of("a"): 40,
+        "curlew_replica_damaged_places" + of("a"): 2,
+        "curlew_replica_repaired_bytes_total" + of("a"): 300,
         'curlew_replicas_lacking{shard="orders"}': 1,
         "curlew_replica_in_sync" + of("a"): 1,
         "curlew_replica_in_sync" + of("b"): 1,
@@ -112,6 +116,8 @@ def test_a_follower_tells_of_itself_only() -> None:
         "curlew_replica_epoch",
         "curlew_replica_unconfirmed_bytes",
         "curlew_replica_given_up_bytes_total",
+        "curlew_replica_damaged_places",
+        "curlew_replica_repaired_bytes_total",
     }
     assert found['curlew_replica_leading{shard="orders",replica="a"}'] == 0
     assert found['curlew_replica_unconfirmed_bytes{shard="orders",replica="a"}'] == 0

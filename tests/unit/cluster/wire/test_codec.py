@@ -7,11 +7,14 @@ import msgspec
 import pytest
 
 from app.cluster.replication.messages import (
+    AskBlocks,
     AskEnds,
     AskPromise,
     Blocks,
+    BlocksNotGiven,
     Ends,
     EndsAnswer,
+    GivenBlocks,
     Hello,
     PromiseAnswer,
     Watermark,
@@ -36,13 +39,17 @@ SAID: list[Said] = [
     EndsAnswer(8, B, PROMISE, TERM, 5_300),
     AskPromise(TERM, A, 11),
     PromiseAnswer(TERM, B, Promise(), is_given=True),
+    AskBlocks(4, 4_096, 5_300, HISTORY),
+    GivenBlocks(4, 4_096, 4_500),
+    BlocksNotGiven(4, "it is damaged there, too"),
     Goodbye("a newer connection of node-a"),
 ]
+WITH_BYTES = (Blocks, GivenBlocks)
 BLOCKS = bytes(range(250)) + b"\0" * 50
 
 
 def bytes_of(message: Said) -> bytes:
-    parts = (memoryview(BLOCKS)[:100], BLOCKS[100:]) if isinstance(message, Blocks) else ()
+    parts = (memoryview(BLOCKS)[:100], BLOCKS[100:]) if isinstance(message, WITH_BYTES) else ()
     return b"".join(encoded(message, parts))
 
 
@@ -54,7 +61,7 @@ def said(data: Sequence[bytes]) -> list[tuple[Said, bytes]]:
     return [(each.message, b"".join(each.blocks)) for each in heard]
 
 
-WANTED = [(each, BLOCKS if isinstance(each, Blocks) else b"") for each in SAID]
+WANTED = [(each, BLOCKS if isinstance(each, WITH_BYTES) else b"") for each in SAID]
 WHOLE = b"".join(map(bytes_of, SAID))
 
 
@@ -101,7 +108,7 @@ def broken(kind: type[Said], **fields: object) -> bytes:
     """A message with some fields put wrong."""
     (good,) = [each for each in SAID if type(each) is kind][:1]
     text = msgspec.msgpack.encode({**msgspec.to_builtins(good), **fields})
-    size = len(BLOCKS) if kind is Blocks else 0
+    size = len(BLOCKS) if kind in WITH_BYTES else 0
     return head(1, wire._KIND_OF[kind], 0, len(text), size) + text
 
 
@@ -131,6 +138,11 @@ def broken(kind: type[Said], **fields: object) -> bytes:
         (broken(Ends, flushed=5_301), "more is synced than written"),
         (broken(Watermark, sync_to=-1), "a number is out of range"),
         (broken(AskPromise, term=[-1, 0]), "a number is out of range"),
+        (broken(AskBlocks, start=5_300), "it asks for nothing"),
+        (broken(AskBlocks, end=4_000, start=1), "not in the order of the log"),
+        (broken(GivenBlocks, end=4_200), "its bytes are not those of its ends"),
+        (broken(GivenBlocks, question=-1), "a number is out of range"),
+        (broken(BlocksNotGiven, reason="x" * 513), "its reason is too long"),
         (broken(Goodbye, reason="x" * 513), "its reason is too long"),
     ],
 )

@@ -225,6 +225,18 @@ def test_damage_makes_a_new_one_once() -> None:
     assert again.incarnation.number == 2, "it is known by now"
 
 
+def test_damage_that_was_put_right_is_news_when_it_comes_again() -> None:
+    files = lived().files.kill()
+    flip(files, 60)
+    after = Life(files, 2)
+    assert after.incarnation.number == 2
+    flip(files, 60)
+    after.incarnation.note_mended(0)
+    after.stop()
+    flip(files, 60)
+    assert Life(files, 3).incarnation.number == 3
+
+
 def test_a_damaged_end_that_was_cut_makes_a_new_one() -> None:
     life = lived()
     end = life.opened.store.status().written_end

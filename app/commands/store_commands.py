@@ -4,6 +4,7 @@ dump     the records of the log, or of one queue
 verify   read everything, report damage
 repair   make queues, index and checkpoint again; keep a copy of what is replaced
 stats    figures as of the last checkpoint, also while a node runs
+backup   copy the log, also while a node runs, and make a store of it
 import   take over a RocketMQ store
 
 Exit status: 0 well, 1 damage found, 2 could not run.
@@ -23,6 +24,8 @@ import uvloop
 from app.cluster import ClusterConfig, Metadata, migrate, sqlite_file_of
 from app.commands.store_reports import (
     as_json,
+    backup_json,
+    backup_lines,
     dump_json,
     dump_line,
     import_json,
@@ -42,6 +45,7 @@ from app.runtime.system_clock import SystemClock
 from app.store import OsFiles, StoreUnusable
 from app.store.fs.read_only_files import ReadOnlyFiles
 from app.store.log.log_scan import Damage
+from app.store.offline.backup import Backup, back_up
 from app.store.offline.directory import locked, open_directory
 from app.store.offline.dump import Selection, dump
 from app.store.offline.importing import (
@@ -72,6 +76,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         ("verify", "read everything and report damage"),
         ("repair", "make again what can be made from the log; nothing is deleted without a copy"),
         ("stats", "figures as of the last checkpoint; may run beside a node"),
+        ("backup", "copy the store as it is now, to an empty directory; may run beside a node"),
         ("import", "take over the store of a RocketMQ broker (4.9 or 5) that is stopped"),
     ):
         made[name] = actions.add_parser(name, help=text, description=text)
@@ -86,6 +91,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     dumped.add_argument("--limit", type=_whole_number, help="at most so many records")
     dumped.add_argument("--bodies", action="store_true", help="whole bodies")
     made["repair"].add_argument("--dry-run", action="store_true", help="say what would be done")
+    made["backup"].add_argument("target", type=Path, help="the data directory to make")
     made["import"].add_argument("source", type=Path, help="RocketMQ's storePathRootDir")
     made["import"].add_argument("--database-url", help="metadata database, as for a node")
 
@@ -165,11 +171,26 @@ def _stats(root: Path, options: argparse.Namespace) -> int:
     return 0
 
 
+def _backup(root: Path, options: argparse.Namespace) -> int:
+    target: Path = options.target
+    make_private_directory(target)
+    make_private_directory(target / "store")
+
+    async def work() -> Backup:
+        turns = asyncio.get_running_loop()
+        return back_up(ReadOnlyFiles(root), OsFiles(target / "store"), SystemClock(), turns)
+
+    done = uvloop.run(work())
+    _print([as_json(backup_json(done))] if options.json else backup_lines(done, target))
+    return EXIT_DAMAGED if done.left_out or done.verification.problems else 0
+
+
 _ACTIONS: Final[dict[str, Callable[[Path, argparse.Namespace], int]]] = {
     "dump": _dump,
     "verify": _verify,
     "repair": _repair,
     "stats": _stats,
+    "backup": _backup,
 }
 
 

@@ -3,11 +3,13 @@
 import base64
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from app.store.log.log_scan import Damage
+from app.store.offline.backup import Backup
 from app.store.offline.directory import Problem
 from app.store.offline.dump import DumpedRecord
 from app.store.offline.importing import ImportPlan
@@ -71,6 +73,24 @@ def verification_lines(found: Verification) -> Iterator[str]:
     yield from map(problem_line, found.problems)
     count = len(found.problems)
     yield f"{count} problem{'s' if count != 1 else ''} found" if count else "no damage found"
+
+
+def backup_lines(done: Backup, target: Path) -> Iterator[str]:
+    """What the copy has, and what is wrong with it."""
+    yield f"copied to {target}: the log from {done.start} to {done.end}"
+    if done.left_out is not None:
+        yield f"left out what follows: {done.left_out}"
+    yield from verification_lines(done.verification)
+
+
+def backup_json(done: Backup) -> dict[str, object]:
+    """The same for programs."""
+    return {
+        "start": done.start,
+        "end": done.end,
+        "left_out": done.left_out,
+        "copy": verification_json(done.verification),
+    }
 
 
 def verification_json(found: Verification) -> dict[str, object]:

@@ -121,7 +121,11 @@ async def test_a_follower_with_damage_leads_and_gives_all(tmp_path: Path, url: s
         await replicas.stop(leader.name)
         second = await replicas.led()
         assert await bodies(second) == ALL
-        await is_put_right(tmp_path, replicas, second)
+        (third,) = others(replicas, second)
+        await until(lambda: shard_of(third).readable(is_stale=False) is not None)
+        assert texts(await pull(third, "offset=0&max_messages=32", ANY)) == ALL
+        for each in (second, third):
+            await is_put_right(tmp_path, replicas, each)
 
 
 async def test_a_new_replica_gets_what_is_damaged_at_the_leader_from_another(

@@ -1,8 +1,9 @@
 """Puts damaged blocks of the own log right with those of another replica.
 
 Below the high watermark the blocks of all replicas are the same, at the same places (the histories
-have to agree so far). So what is damaged here is asked for from the others, one after another;
-what comes is checked as blocks that a leader sends are, written over, synced and read again.
+have to agree so far). So what is damaged here is asked for from the others, one after another, who
+give what they know to be confirmed: one that was opened a moment ago may know less of it. What
+comes is checked as blocks that a leader sends are, written over, synced and read again.
 Nothing of it concerns the machine: a replica asks and answers in every role.
 
 On the replica's thread, but for what `OtherReplicas` says. Places are physical offsets.
@@ -181,6 +182,7 @@ class LogRepairs(OtherReplicas):
         """Readers may ask from now on."""
         with self._lock:
             self._thread, self._is_shut = threading.get_ident(), False
+        self._question = None  # of another opening, whose log may have been another one
 
     def shut(self) -> None:
         """Let no reader wait any more. What is damaged is still asked for."""
@@ -233,7 +235,7 @@ class LogRepairs(OtherReplicas):
             return
         self._forget_what_is_gone(view)
         for place in list(self._places):
-            if place.due_ms <= now_ms and place.start < view.high_watermark:
+            if place.due_ms <= now_ms:
                 node = self._next_node(place, view)
                 if node is not None:
                     self._ask(node, place, view)
@@ -248,6 +250,8 @@ class LogRepairs(OtherReplicas):
         view, known = self._host.log_view(), self._covering(at)
         if view is None or not view.log.start <= at < view.high_watermark:
             _answer([reader], is_mended=False)
+        elif known is not None and known.has_failed and known.due_ms > self._now_ms():
+            _answer([reader], is_mended=False)  # nobody helps before then
         elif known is not None:
             known.readers.append(reader)
         elif view.reader.is_good(at):  # it has been put right, or the reader has a wrong place
@@ -267,8 +271,9 @@ class LogRepairs(OtherReplicas):
         return next((n for n in wanted if n is not None and n not in place.tried), None)
 
     def _ask(self, node: str, place: _Place, view: LogView) -> None:
+        """Up to the end of the log: the other one knows what of it is confirmed."""
         self._last_number += 1
-        end = view.high_watermark
+        end = view.log.written
         self._question = _Question(self._last_number, node, place, place.start, self._now_ms())
         history = cut_history(view.history, end)
         self._peers.send(node, AskBlocks(self._last_number, place.start, end, history))
@@ -277,7 +282,7 @@ class LogRepairs(OtherReplicas):
         view, place, node = self._host.log_view(), question.place, question.node
         if view is None or place not in self._places:
             return
-        if given.start != question.start or given.end > view.high_watermark:
+        if given.start != question.start or given.end > view.log.written:
             place.tried[node] = "sent other blocks than it was asked for"
             return
         try:
@@ -304,7 +309,7 @@ class LogRepairs(OtherReplicas):
         _answer(ready, is_mended=True)
         if place.start < place.end:
             return
-        if place.start < view.high_watermark and not view.reader.is_good(place.start):
+        if place.start < view.log.written and not view.reader.is_good(place.start):
             place.end = place.start + 1
             return
         self._places.remove(place)

@@ -128,6 +128,7 @@ class StoreOwner(ReplicaOwner):
         self.followed = FollowedStore(self.following.parts)
         self.following.dispatcher.before_floors = self.followed.hold
         self.is_spoiled, self._unreadable = False, None
+        self._delete_below = 0  # another leader may have said it, whose log went further
 
     # --- between two events
 

@@ -7,9 +7,9 @@ from fastapi import Request, Response
 from app.api.control.dependencies import Services
 from app.api.control.schemas.schemas import DryRunBody
 from app.api.http.request_context import CONTEXT_KEY, RequestContext
-from app.api.ports import Member, Shard
+from app.api.ports import Member, Replicas, Shard
 from app.api.relay.calls import part_of, query_of
-from app.domain.errors import ShardNotFound, ShardUnavailable
+from app.domain.errors import ReplicaNotFound, ShardNotFound, ShardUnavailable
 
 NODE_CHARS_MAX: Final = 64
 """Of the id of a node that a request names."""
@@ -24,6 +24,22 @@ def known_shard(services: Services, name: str) -> Shard:
         names = ", ".join(sorted(services.metadata.snapshot.shards)) or "none"
         raise ShardNotFound(f"there is no shard {name!r}", hint=f"there are: {names}")
     return known
+
+
+def own_replica(services: Services, shard: str, node_id: str) -> Replicas | None:
+    """That of this node, if it is the one that is meant; None: another node has it. Raises
+    `ReplicaNotFound` where this node has the replica of another shard by now."""
+    replicas = services.replicas
+    own = None if replicas is None else replicas.own()
+    if own is None or own.node != node_id:
+        return None
+    if own.shard != shard:
+        raise ReplicaNotFound(
+            f"the node {node_id!r} has a replica of the shard {own.shard!r} by now",
+            hint=f"take it out of {shard!r}, or name {own.shard!r}",
+            fields={"shard": shard, "node": node_id},
+        )
+    return replicas
 
 
 def asker(access: RequestContext) -> str:

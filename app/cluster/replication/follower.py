@@ -128,7 +128,11 @@ class Follower:
                 return  # it greets again, until the row says whether a loss was told
             self._cannot_cut(node, message.cut_to, is_told=row.loss_epoch > state.log_term.epoch)
             return
+        row = state.row
+        is_loss = row is not None and row.loss_epoch > state.log_term.epoch
         if message.begins_at > message.cut_to:
+            if state.log_start <= message.cut_to < state.end.written:
+                state.actions.append(CutLog(message.cut_to, is_loss))  # which is kept
             reason = (
                 f"the log of {node} begins at {message.begins_at}, and this one has it up to"
                 f" {message.cut_to}"
@@ -141,7 +145,6 @@ class Follower:
         if message.cut_to < max(state.end.written, state.given_to_log):
             state.given_to_log = message.cut_to
             row = state.row
-            is_loss = row is not None and row.loss_epoch > state.log_term.epoch
             state.actions.append(CutLog(message.cut_to, is_loss))
             state.keep_history(cut_history(state.history, message.cut_to))
             state.end = LogEnd(message.cut_to, min(state.end.flushed, message.cut_to))

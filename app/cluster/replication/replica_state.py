@@ -168,7 +168,8 @@ class ReplicaState:
     @property
     def yields(self) -> bool:
         """Whether this replica lacks something that leading needs, and another may not."""
-        return self.is_resting() or self.is_clock_off or self.has_room is False
+        lacks = self.is_broken or self.is_clock_off or self.has_room is False
+        return lacks or self.is_resting()
 
     def may_yield(self) -> bool:
         """R12: whether it may let others stand first, now that it would. For a lease: one that has

@@ -202,8 +202,8 @@ class HandOver:
     """The operator who asked for it; empty: nobody did."""
 
     def apply(self, row: ShardRow, now_ms: int) -> ShardRow | None:
-        """Granted to the leader."""
-        if row.term != self.term:
+        """Granted to the leader, to a member of the set: one that was put out may not stand."""
+        if row.term != self.term or self.to not in {member.node for member in row.in_sync}:
             return None
         return replace(row, handed_to=self.to, lease_until_ms=now_ms)
 

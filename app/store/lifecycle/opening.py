@@ -109,7 +109,7 @@ def _load_or_make_meta(
         raise StoreUnusable(
             f"the store's meta file and its copy are damaged ({damage}); restore it from a backup"
         ) from damage
-    if files.list(paths.COMMIT_LOG):
+    if any(paths.parse_file_name(name) is not None for name in files.list(paths.COMMIT_LOG)):
         raise StoreUnusable(
             "the directory has a commit log but no meta file; restore it, or use another directory"
         )

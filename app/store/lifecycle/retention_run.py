@@ -97,7 +97,10 @@ class RetentionRun:
         for queue in list(self._queues):
             report.deleted_queue_files += queue.drop_below_minimum()
         report.deleted_index_files = self._index.drop_below(log.start)
-        report.disk_used_ratio = self._files.disk_usage().used_ratio
+        report.disk_used_ratio = used = self._files.disk_usage().used_ratio
+        if len(report.deleted_segments) < verdict.delete:  # the room is not there yet
+            report.warn |= used >= policy.warn_ratio
+            report.refuse_writes |= used >= policy.refuse_ratio
         return report
 
     def _decide(self, policy: RetentionPolicy, end: int, pinned: int | None) -> Verdict:

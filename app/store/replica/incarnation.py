@@ -138,11 +138,13 @@ class Incarnation:
             if shortage_of(error) is None:
                 raise
 
-    def renew(self, reason: str) -> None:
+    def renew(self, reason: str, *, keeps_log: bool = True) -> None:
         """What this directory has acknowledged is given up: it is another one from now on. Between
         two openings."""
         self._unused = None  # this opening may have said something under it
-        self._keep(replace(self._kept, incarnation=self._number(None, reason), end=0))
+        number = self._number(None, reason)
+        damaged = self._kept.damaged_bytes if keeps_log else 0
+        self._keep(replace(self._kept, incarnation=number, end=0, damaged_bytes=damaged))
 
     def note_cut(self, end: int) -> None:
         """The log is about to be cut at `end`, as it has to be."""

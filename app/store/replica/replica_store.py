@@ -94,7 +94,7 @@ class ReplicaDirectory:
         """Have the next opening throw away the log and all that is made of it, and begin an empty
         one at the physical offset `start`, the base of a segment; behind a kill as well. `starts`:
         of the terms below. No store is open. Raises `OSError`."""
-        self.incarnation.renew(reason)
+        self.incarnation.renew(reason, keeps_log=False)
         self.replica_files.keep_beginning(KeptBeginning(start, starts))
 
     def begin_reset(self, reason: str, *, keeps_log: bool) -> None:

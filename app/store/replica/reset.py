@@ -14,7 +14,7 @@ from typing import Final
 
 from app.store import paths
 from app.store.fs.files import FileSystem
-from app.store.fs.strays import names_in
+from app.store.fs.strays import is_file, names_in
 from app.store.replica.beginnings import forget_derived
 from app.store.replica.replica_files import ReplicaFiles
 
@@ -52,8 +52,9 @@ def finish_reset(files: FileSystem, replica_files: ReplicaFiles) -> bool:
             files.remove(path)
     if not reset.keeps_log:
         for name in names_in(files, paths.COMMIT_LOG) or ():
-            if paths.parse_file_name(name) is not None:
-                files.remove(f"{paths.COMMIT_LOG}/{name}")
+            path = f"{paths.COMMIT_LOG}/{name}"
+            if paths.parse_file_name(name) is not None and is_file(files, path):
+                files.remove(path)
         if files.exists(paths.COMMIT_LOG):
             files.sync_directory(paths.COMMIT_LOG)
     files.sync_directory("")

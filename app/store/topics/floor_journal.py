@@ -7,6 +7,7 @@ loop only.
 
 import threading
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 from typing import Final, Protocol
 
@@ -156,13 +157,20 @@ class FloorJournal:
                 if len(risen) < _STATES_A_TURN:
                     self._written = noted
                 if risen:
-                    self._append(risen, _ignore)
+                    told = partial(self._are_told, noted) if self._written == noted else _ignore
+                    self._append(risen, told)
         except CurlewError:
             return  # no room, or too much is waiting: the next turn tries again
         if self._written == noted and not (self.floors.unwritten or self.floors.unconfirmed):
             self.told = noted
         if self._is_due() and not self._is_writing:
             self._write_all(_ignore)
+
+    def _are_told(self, noted: int, error: CurlewError | None) -> None:
+        """What rises all the time, as trims do, keeps nobody waiting: the log is confirmed in its
+        order, so all that was noted before is."""
+        if error is None:
+            self.told = max(self.told, noted)
 
     def _is_due(self) -> bool:
         if not self._entries:

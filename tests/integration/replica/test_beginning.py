@@ -92,6 +92,22 @@ async def test_no_segment_goes_before_the_log_says_where_its_queues_begin(tmp_pa
         assert first_segment(leader) > 0
 
 
+async def test_segments_go_while_queues_are_trimmed_all_the_time(tmp_path: Path) -> None:
+    async with shard_of(tmp_path) as shard:
+        leader = await shard.served()
+        await append(leader, [b"%d" % number * 40 for number in range(100, 300)])
+        await append(leader, [b"busy"] * 9, QUIET)
+        store = leader.store
+        assert store is not None
+        for turn in range(1, 6):
+            store.trim("orders", QUIET, turn)
+            assert store.bounds("orders", QUIET).min_offset == turn
+            store.apply_retention(POLICY)
+            store.begin_checkpoint().run()
+            await until(lambda: not store._floors.unconfirmed)
+        assert first_segment(leader) > 0
+
+
 async def test_a_disk_without_room_waits_for_nothing(tmp_path: Path) -> None:
     async with shard_of(tmp_path) as shard:
         leader = await shard.served()

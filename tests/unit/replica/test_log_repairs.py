@@ -134,21 +134,29 @@ def test_replicas_that_do_not_answer_are_passed_over() -> None:
     assert shard.leader.reader.is_good(at)
 
 
-def test_what_is_not_confirmed_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_knows_less_to_be_confirmed_asks_those_who_know_more() -> None:
+    """As behind an opening, where the watermark is that of the checkpoint."""
     shard = filled()
-    node = follower(shard)
-    asked: list[object] = []
-    end = node.replica_log.written
-    node.driver.high_watermark = at = starts(shard)[-3]
-    monkeypatch.setattr(node, "send", lambda _node, message: asked.append(message))
-    node.repairs.found(at, end)
-    node.repairs.work()
-    assert not asked
-    node.driver.high_watermark = end
-    node.repairs.work()
-    (question,) = asked
-    assert isinstance(question, AskBlocks)
-    assert (question.start, question.end) == (at, end)
+    node, at = follower(shard), starts(shard)[7]
+    node.driver.high_watermark = at
+    damage(shard, "b", at + 150)
+    node.repairs.found(at, at + 1)
+    shard.until(lambda: is_whole(shard))
+    shard.check_equal_logs()
+
+
+def test_it_does_not_wait_for_ever_for_who_is_gone() -> None:
+    """One that is damaged behind what it knows to be confirmed may lead when all were asked."""
+    shard = filled()
+    node, at = follower(shard), starts(shard)[7]
+    node.driver.high_watermark = at
+    damage(shard, "b", at + 150)
+    for name in "ac":
+        shard.kill(name)
+    node.repairs.found(at, at + 1)
+    assert not node.repairs.is_hopeless(at)
+    shard.until(lambda: node.repairs.is_hopeless(at))
+    assert "LOG_DAMAGED" in node.alarms
 
 
 def test_blocks_of_another_history_are_not_given(monkeypatch: pytest.MonkeyPatch) -> None:

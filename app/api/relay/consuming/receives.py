@@ -241,7 +241,7 @@ class _Receive:
         request = self._request._replace(asks=takes.value)
         look = asyncio.ensure_future(ask(self._relay, self._exchange, shard, request))
         try:
-            in_time, _ = await asyncio.wait([look], timeout=SLOW_SECONDS)
+            in_time, _ = await asyncio.wait([look], timeout=PART_SECONDS)
         except BaseException:
             look.cancel()
             raise

@@ -187,6 +187,7 @@ def test_the_codes_mean_the_same_as_in_the_table_of_errors() -> None:
         ConditionCode.CLOCK_AHEAD,
         ConditionCode.CLOCK_APART,
         ConditionCode.NO_LEADER,
+        ConditionCode.REPLICA_REMOVED,
         ConditionCode.REPLICA_FAILED,
         ConditionCode.REPLICA_ALARM,
         ConditionCode.REPLICAS_BEHIND,

@@ -28,11 +28,16 @@ def put_out(shard: SimulatedShard, node: Node, other: str) -> None:
 
 
 def begin_anew(shard: SimulatedShard, node: Node, other: str) -> None:
-    """Its replica ends, leaves the set, loses all but its promise, and starts again."""
+    """Its replica ends, leaves the set, loses all but its promise, and starts again. Not where it
+    has the only copy, as the others of the set have just lost their disks: two losses at once are
+    more than is promised."""
     del other
     database, disk = shard.database, node.disk
     node.stop()
-    if not database.is_away and database.row.leader and need_of(database.row, node.name) is None:
+    others = [each for each in shard.nodes.values() if each is not node]
+    is_kept = any(each.member in database.row.in_sync for each in others)
+    is_led = not database.is_away and database.row.leader is not None
+    if is_kept and is_led and need_of(database.row, node.name) is None:
         database._apply(PutOut(node.name))
         node.disk = SimDisk(shard.random.getrandbits(40))
         node.disk.promise = disk.promise

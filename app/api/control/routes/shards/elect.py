@@ -7,7 +7,13 @@ from fastapi import Depends, Request, Response
 from pydantic import Field
 
 from app.api.control.dependencies import WithAccess, WithServices, json_body
-from app.api.control.known_shards import NODE_CHARS_MAX, asked_there, asker, known_shard
+from app.api.control.known_shards import (
+    NODE_CHARS_MAX,
+    asked_there,
+    asker,
+    known_shard,
+    own_replica,
+)
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import AnswerModel, DryRunBody
 from app.api.http.conditions import WithDryRun, is_dry_run
@@ -98,8 +104,8 @@ async def elect_replica(
     if member is None:
         raise _not_a_member(known, body.replica)
     is_dry = is_dry_run(dry_run, body.asks_for_dry_run)
-    replicas = services.replicas
-    if replicas is None or replicas.own().node != member.node_id:
+    replicas = own_replica(services, shard, member.node_id)
+    if replicas is None:
         return await asked_there(services, request, member, body, is_dry=is_dry)
     loss = await replicas.elect_unclean(asker(access), is_dry_run=is_dry)
     if not is_dry:

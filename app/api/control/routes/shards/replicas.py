@@ -12,6 +12,7 @@ from app.api.control.known_shards import (
     asked_there,
     asker,
     known_shard,
+    own_replica,
 )
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import AnswerModel, DryRunBody
@@ -143,8 +144,9 @@ async def reset_replica(
             hint=f"those who have: {names}" if names else "it is a lone node's",
             fields={"shard": shard, "node": node_id},
         )
-    is_dry, replicas = is_dry_run(dry_run, body.asks_for_dry_run), services.replicas
-    if replicas is None or replicas.own().node != node_id:
+    is_dry = is_dry_run(dry_run, body.asks_for_dry_run)
+    replicas = own_replica(services, shard, node_id)
+    if replicas is None:
         return await asked_there(services, request, member, body, is_dry=is_dry)
     by = asker(access)
     found = await replicas.begin_anew(by, keeps_log=body.keep_log, is_dry_run=is_dry)

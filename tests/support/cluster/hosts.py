@@ -4,6 +4,7 @@ Between two hosts the way can be cut in one direction or in both. Needs root and
 iproute2). A host here has an address, `lo`, and nothing of this machine's network.
 """
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -74,11 +75,15 @@ def _forever(link_address: str) -> Sequence[str]:
     return ("lladdr", link_address, "dev", "eth0", "nud", "permanent")
 
 
+_NETWORKS: Final = itertools.count()
+
+
 @contextmanager
 def network(names: Sequence[str]) -> Iterator[tuple[str, dict[str, Host]]]:
     """A host for each name; and the address at which they reach this machine."""
-    own = os.getpid()
-    net = f"10.213.{own % 250}"
+    number_here = next(_NETWORKS)
+    own = f"{os.getpid()}n{number_here}"  # the kernel lets go of the ones before in its own time
+    net = f"10.213.{(os.getpid() + number_here) % 250}"
     bridge = f"cu{own}"
     with ExitStack() as stack:
         _ip("link", "add", bridge, "type", "bridge")

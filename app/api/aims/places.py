@@ -5,8 +5,7 @@ from typing import Final, Protocol
 
 from app.api.ports import Shard
 from app.broker import ports
-from app.broker.ports import Topic
-from app.broker.position_ports import FirstUses
+from app.broker.ports import FirstUses, Topic
 from app.domain.message import queue_for_sharding_key
 
 _TURNS_MAX: Final = 65_536

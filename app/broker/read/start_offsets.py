@@ -6,8 +6,7 @@ from typing import Protocol
 
 from app.broker.context import Context
 from app.broker.journal.cold_reads import ColdReads, find_offset_at
-from app.broker.ports import Group, Snapshot, Store, Topic
-from app.broker.position_ports import FirstUses
+from app.broker.ports import FirstUses, Group, Snapshot, Store, Topic
 from app.domain.consumers.consumption import SubscriptionPair
 from app.domain.settings import StartPosition
 from app.store import QueueBounds

@@ -39,6 +39,14 @@ LACK: Final = "checkpoint"
 """The name of checkpoints in the log of shortages."""
 
 
+def begin_with(files: FileSystem, start: int) -> None:
+    """The checkpoint of a store of which nothing is made yet: the next opening reads its log from
+    the physical offset `start` on. Raises `OSError`."""
+    checkpoint = Checkpoint(start, 0, False, (), indexed_end=start, boot_id=files.boot_id())
+    for path in (paths.CHECKPOINT, paths.CHECKPOINT_COPY):
+        write_atomically(files, path, encode_state(KIND_CHECKPOINT, checkpoint))
+
+
 class _Taken(NamedTuple):
     """Units that were taken for the checkpoint with this number."""
 

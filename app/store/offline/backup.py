@@ -16,6 +16,7 @@ from app.store.config import StoreConfig
 from app.store.formats.files.state_file import KIND_META, encode_state
 from app.store.fs.files import FileSystem, write_atomically
 from app.store.fs.read_only_files import ReadOnlyFiles
+from app.store.lifecycle.checkpoints import begin_with
 from app.store.lifecycle.opening import StoreUnusable
 from app.store.log.atomic_batch import WholeBatches
 from app.store.log.log_scan import LogScanner
@@ -57,6 +58,7 @@ def back_up(source: ReadOnlyFiles, target: FileSystem, clock: Clock, turns: Turn
             for base in [base for base in directory.log.bases if base <= end]:
                 _copy_segment(directory, target, base, end)
             target.sync_directory(paths.COMMIT_LOG)
+            begin_with(target, start)
         finally:
             directory.close()
         for path in (paths.META_COPY, paths.META):

@@ -8,13 +8,11 @@ import contextlib
 
 from app.store import paths
 from app.store.formats.files.replica_files import KeptBeginning, KeptHistory
-from app.store.formats.files.state_file import KIND_CHECKPOINT, Checkpoint, encode_state
-from app.store.fs.files import FileSystem, write_atomically
+from app.store.fs.files import FileSystem
 from app.store.fs.strays import is_segment, names_in, queue_directories
+from app.store.lifecycle.checkpoints import begin_with
 from app.store.log.commit_log import CommitLog
 from app.store.replica.replica_files import ReplicaFiles
-
-_CHECKPOINTS = (paths.CHECKPOINT, paths.CHECKPOINT_COPY)
 
 
 def forget_derived(files: FileSystem) -> None:
@@ -30,7 +28,7 @@ def forget_derived(files: FileSystem) -> None:
                 files.remove(f"{directory}/{name}")
         if names:
             files.sync_directory(directory)
-    for path in _CHECKPOINTS:
+    for path in (paths.CHECKPOINT, paths.CHECKPOINT_COPY):
         if files.exists(path):
             files.remove(path)
     files.sync_directory("")
@@ -58,7 +56,4 @@ def _begin(
     replica_files.keep_history(KeptHistory(beginning.starts))
     files.make_directory(paths.COMMIT_LOG)
     CommitLog(files, segment_bytes).prepare(beginning.start)
-    start = beginning.start
-    checkpoint = Checkpoint(start, 0, False, (), indexed_end=start, boot_id=files.boot_id())
-    for path in _CHECKPOINTS:
-        write_atomically(files, path, encode_state(KIND_CHECKPOINT, checkpoint))
+    begin_with(files, beginning.start)

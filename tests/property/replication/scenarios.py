@@ -27,6 +27,10 @@ def running(replicas: int = 3) -> SimulatedShard:
     return shard
 
 
+def pass_time(shard: SimulatedShard, time_ms: int) -> None:
+    shard.schedule.run_until(shard.schedule.now_ms + time_ms)
+
+
 def pass_until(shard: SimulatedShard, is_met: Callable[[], bool]) -> int:
     """Let time pass until a condition is met; how long it took, in milliseconds."""
     began_ms = shard.schedule.now_ms

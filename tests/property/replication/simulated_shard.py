@@ -405,3 +405,14 @@ DAYS_WITH_CLOCKS: tuple[Day, ...] = (
     SimulatedShard.set_database_clock,
     SimulatedShard.set_node_clock,
 )
+DAYS_WITHOUT_LOSS: tuple[Day, ...] = (
+    SimulatedShard.kill_process,
+    SimulatedShard.pause,
+    SimulatedShard.partition,
+    SimulatedShard.cut_connection,
+    SimulatedShard.take_database_away,
+    SimulatedShard.lose_answers,
+    SimulatedShard.transfer,
+    SimulatedShard.slow_disks,
+)
+"""No member loses its disk: one that is left alone in the set keeps all others out by right."""

@@ -5,7 +5,7 @@ import pytest
 from app.cluster.replication.leader import Leader
 from app.cluster.replication.messages import Hello
 from tests.property.replication.judge import Violation
-from tests.property.replication.scenarios import pass_until, running, serves
+from tests.property.replication.scenarios import pass_time, pass_until, running, serves
 from tests.property.replication.simulated_shard import DAYS_WITH_RETENTION, SimulatedShard
 
 
@@ -20,10 +20,6 @@ def without_what_comes_next(shard: SimulatedShard, name: str) -> None:
     before = node.disk.written
     while leader.disk.start <= before:
         leader.expire()
-
-
-def pass_time(shard: SimulatedShard, time_ms: int) -> None:
-    shard.schedule.run_until(shard.schedule.now_ms + time_ms)
 
 
 @pytest.mark.parametrize("has_lost_all", [False, True])

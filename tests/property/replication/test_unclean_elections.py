@@ -15,7 +15,7 @@ from app.cluster.replication.messages import Welcome
 from app.cluster.replication.shard_row import ElectAfterLoss, ElectUnclean, ShardRow
 from app.cluster.replication.terms import Member
 from tests.property.replication.judge import Violation
-from tests.property.replication.scenarios import pass_until, running, serves
+from tests.property.replication.scenarios import pass_time, pass_until, running, serves
 from tests.property.replication.simulated_node import TIMING
 from tests.property.replication.simulated_shard import SimulatedShard
 from tests.support import length
@@ -37,10 +37,6 @@ def out_of_sync(shard: SimulatedShard, name: str) -> None:
 
 def is_out(shard: SimulatedShard, member: Member) -> bool:
     return member not in shard.database.row.in_sync
-
-
-def pass_time(shard: SimulatedShard, time_ms: int) -> None:
-    shard.schedule.run_until(shard.schedule.now_ms + time_ms)
 
 
 def judged(shard: SimulatedShard, name: str, *, is_dry_run: bool = False) -> UncleanJudged:

@@ -18,7 +18,7 @@ from tests.property.replication.scenarios import (
     stand_without_enough_answers,
 )
 from tests.property.replication.simulated_node import TIMING
-from tests.property.replication.simulated_shard import SimulatedShard
+from tests.property.replication.simulated_shard import DAYS_WITHOUT_LOSS, SimulatedShard
 from tests.support import length
 
 SEEDS = length.count(30, 1_000)
@@ -158,7 +158,7 @@ def test_one_that_is_elected_and_not_heard_does_not_keep_the_others_out() -> Non
 def run_histories() -> None:
     """Faults all around, and then one that stays silent in one direction or in both."""
     for seed in range(SEEDS):
-        shard = SimulatedShard(seed, min_in_sync=2, forgets=True, days=DAYS)
+        shard = SimulatedShard(seed, min_in_sync=2, forgets=True, days=DAYS_WITHOUT_LOSS)
         shard.run(faults=12)
         lonely = shard.database.row.leader
         assert lonely is not None
@@ -167,18 +167,6 @@ def run_histories() -> None:
         others = shard.nodes.keys() - {lonely.node}
         if not any(serves(shard, other) for other in others) or not confirms(shard):
             raise Violation(f"seed {seed}: nothing is confirmed\n{shard.history()}")
-
-
-DAYS = (
-    SimulatedShard.kill_process,
-    SimulatedShard.pause,
-    SimulatedShard.partition,
-    SimulatedShard.cut_connection,
-    SimulatedShard.take_database_away,
-    SimulatedShard.lose_answers,
-    SimulatedShard.transfer,
-    SimulatedShard.slow_disks,
-)
 
 
 def test_whoever_is_not_heard_keeps_nobody_out() -> None:

@@ -10,7 +10,7 @@ from app.cluster.replication.leader import Leader
 from tests.property.replication.judge import Violation
 from tests.property.replication.scenarios import NEVER, name_next, pass_until, running, serves
 from tests.property.replication.simulated_node import TIMING
-from tests.property.replication.simulated_shard import Day, SimulatedShard
+from tests.property.replication.simulated_shard import DAYS_WITHOUT_LOSS, Day, SimulatedShard
 from tests.support import length
 
 SEEDS = length.count(20, 1_000)
@@ -154,14 +154,7 @@ def test_one_that_stands_whatever_its_clock_says_is_seen(monkeypatch: pytest.Mon
 
 
 DAYS: tuple[Day, ...] = (
-    SimulatedShard.kill_process,
-    SimulatedShard.pause,
-    SimulatedShard.partition,
-    SimulatedShard.cut_connection,
-    SimulatedShard.take_database_away,
-    SimulatedShard.lose_answers,
-    SimulatedShard.transfer,
-    SimulatedShard.slow_disks,
+    *DAYS_WITHOUT_LOSS,
     SimulatedShard.cannot_lead,
     SimulatedShard.fill_disk,
     SimulatedShard.set_node_clock,

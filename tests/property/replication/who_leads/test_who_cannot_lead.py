@@ -25,7 +25,7 @@ from tests.property.replication.scenarios import (
     until_elected,
 )
 from tests.property.replication.simulated_node import TIMING
-from tests.property.replication.simulated_shard import Day, SimulatedShard
+from tests.property.replication.simulated_shard import DAYS_WITHOUT_LOSS, SimulatedShard
 from tests.support import length
 
 SEEDS = length.count(40, 1_000)
@@ -119,20 +119,6 @@ def test_a_lost_answer_to_the_hand_over_is_made_good(lacking: type[Action]) -> N
     assert until_elected(shard, "C") < 1_500
 
 
-DAYS: tuple[Day, ...] = (
-    SimulatedShard.kill_process,
-    SimulatedShard.pause,
-    SimulatedShard.partition,
-    SimulatedShard.cut_connection,
-    SimulatedShard.take_database_away,
-    SimulatedShard.lose_answers,
-    SimulatedShard.transfer,
-    SimulatedShard.slow_disks,
-)
-"""No member loses its disk: one that is left alone in the set, and cannot lead, keeps all others
-out by right."""
-
-
 def test_a_leader_whose_disk_is_full_hands_over() -> None:
     shard = running()
     shard.schedule.run_until(shard.schedule.now_ms + TIMING.lease_ms)
@@ -205,7 +191,7 @@ def test_a_follower_without_room_leaves_the_set_and_comes_back() -> None:
 def run_full_histories() -> None:
     """Faults all around, and a replica whose disk never has room for messages."""
     for seed in range(SEEDS):
-        shard = SimulatedShard(seed, min_in_sync=2, forgets=True, days=DAYS)
+        shard = SimulatedShard(seed, min_in_sync=2, forgets=True, days=DAYS_WITHOUT_LOSS)
         shard.stays_full = {"B"}
         shard.nodes["B"].full_until_ms = NEVER
         shard.run(faults=20)
@@ -224,7 +210,7 @@ def test_a_leader_that_stays_without_room_is_seen(monkeypatch: pytest.MonkeyPatc
 def run_histories() -> None:
     """Faults all around, and a replica that can never lead."""
     for seed in range(SEEDS):
-        shard = SimulatedShard(seed, min_in_sync=2, forgets=True, days=DAYS)
+        shard = SimulatedShard(seed, min_in_sync=2, forgets=True, days=DAYS_WITHOUT_LOSS)
         shard.never_leads = {"B"}
         node = shard.nodes["B"]
         node.lacks_until_ms = NEVER

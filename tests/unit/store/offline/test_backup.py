@@ -32,11 +32,12 @@ def append_two(opened: OpenStore) -> None:
 
 
 def test_what_came_behind_the_checkpoint_of_a_running_node_is_copied(
-    root: Path, tmp_path: Path
+    root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     opened = open_store(OsFiles(root), SMALL)
     append_two(opened)
     found = copy(root, tmp_path / "copy")
+    assert "damage" not in caplog.text, "that nothing is made of the copy yet is none"
     append_two(opened)
     assert (found.left_out, found.verification.problems) == (None, [])
     assert found.end == found.verification.log_end

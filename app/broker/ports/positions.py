@@ -1,4 +1,4 @@
-"""What the metadata keeps of the positions of groups, as protocols; part of `app.broker.ports`."""
+"""What the broker needs of what the metadata keeps of the positions of groups, as protocols."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -232,7 +232,7 @@ class _Receive:
         requests = dict.fromkeys(shards, request)
         found = await ask_each(self._relay, self._exchange, requests, seconds=seconds)
         for shard, outcome in found.items():
-            seen = self._take(shard, outcome)
+            seen = self._take(shard, outcome, is_earlier=takes is Takes.EARLIER)
             if takes is Takes.NOTHING and seen is not None:
                 document = msgspec.json.decode(cast("CallAnswer", outcome).body or b"{}")
                 self._effects += document.get("effects", [])
@@ -268,8 +268,9 @@ class _Receive:
         look.add_done_callback(end)
         return ShardUnavailable(_LATE, hint="ask again in a moment", fields={"shard": shard})
 
-    def _take(self, shard: str, outcome: Outcome) -> Seen | None:
-        """Note what a shard answered; what it has seen, when it could look."""
+    def _take(self, shard: str, outcome: Outcome, *, is_earlier: bool = False) -> Seen | None:
+        """Note what a shard answered; what it has seen, when it could look. `is_earlier`: it was
+        asked for an earlier answer alone, and counts nothing where the group has not begun."""
         if isinstance(outcome, CurlewError):
             self._missing[shard] = outcome.detail
             return None
@@ -286,8 +287,9 @@ class _Receive:
             return None
         self._missing.pop(shard, None)
         self._full.pop(shard, None)
-        self._backlogs[shard] = seen.backlog
-        self._said.note(self._key, shard, seen.backlog)
+        if seen.given or seen.backlog or not is_earlier:
+            self._backlogs[shard] = seen.backlog
+            self._said.note(self._key, shard, seen.backlog)
         if seen.given:
             self.gives = self.gives or (shard, outcome)
         else:

@@ -77,8 +77,10 @@ class Shards:
             await self.wakes.wait()
         exchange.hold(10)
         left = self.left.get(shard, 0)
-        if request.asks == "nothing":
+        if request.asks in {"nothing", "earlier"}:
             found = []
+        if request.asks == "earlier":
+            left = 0
         document = {"messages": [{"receipt_handle": each} for each in found], "backlog": left}
         seen = (SEEN, b"1.2.3 %d %d" % (left, len(found)))
         return CallAnswer(200, [seen], msgspec.json.encode(document))
@@ -130,7 +132,7 @@ async def test_what_a_client_that_left_was_given_is_released() -> None:
 async def test_a_shard_that_holds_up_the_others_is_passed_by_until_it_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(receives, "SLOW_SECONDS", SOON_S)
+    monkeypatch.setattr(receives, "PART_SECONDS", SOON_S)
     monkeypatch.setattr(backlogs, "PASSED_BY_SECONDS", 3600)
     shards = Shards(a=[], b=["late"], c=["h1"])
     shards.silent.add("b")
@@ -199,6 +201,16 @@ async def test_what_a_shard_has_said_counts_for_a_while(monkeypatch: pytest.Monk
     monkeypatch.setattr(backlogs, "KEPT_SECONDS", -1)
     shards.messages["a"] = []
     assert (await answered(over, shards))["backlog"] == 5
+
+
+async def test_a_shard_in_which_the_group_has_not_begun_is_asked_what_is_left() -> None:
+    """Asked for an earlier answer alone it counts nothing, and would say that nothing is left."""
+    shards = Shards(a=["h1"], b=[])
+    shards.left = {"b": 7}
+    over = OverShards(cast("Relay", shards))
+    for attempt in (b"x", b"y"):
+        found = await answered(over, shards, b"attempt_id=" + attempt)
+        assert (found["messages"], found["backlog"]) == ([{"receipt_handle": "h1"}], 7)
 
 
 async def test_receives_at_once_ask_a_shard_once(monkeypatch: pytest.MonkeyPatch) -> None:

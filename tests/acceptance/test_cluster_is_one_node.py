@@ -101,9 +101,12 @@ class Shop(Program):
 
     async def make(self) -> None:
         self.ready, self.stored = set(), set()
+        self.attempts: dict[str, int] = {}
+        """The last delivery of each message."""
+        self.max_attempts = 3
         await self.both("PUT", TOPIC, json={"queues": QUEUES})
         await self.both("PUT", "/v1/topics/loose", json={"queues": QUEUES})
-        await self.both("PUT", GROUP, json={"max_attempts": 3})
+        await self.both("PUT", GROUP, json={"max_attempts": self.max_attempts})
         await self.both("PUT", READERS)
 
     async def learn(self) -> None:
@@ -225,12 +228,18 @@ class Shop(Program):
 
             if expected:
                 await until_same(look, partial(_has_all, given, expected))
+            assert expected <= given.keys(), f"never received: {sorted(expected - given.keys())}"
+            self.attempts |= {text: each["delivery_attempt"] for text, each in given.items()}
             rest = await side.ask("POST", f"{LEASES}:receive")
             names = ("text", "queue_id", "queue_offset", "delivery_attempt", "tag", "keys")
             found.append((rows("messages", *names)({"messages": given.values()}), rest.json()))
         self.compare("receive until empty", found)
         self.open.setdefault("held", []).extend(sorted(self.ready))
         self.ready.clear()
+
+    def is_last_attempt(self, text: str) -> bool:
+        """Whether it goes to the dead letters when it is handed back as failed."""
+        return self.attempts[text] >= self.max_attempts
 
     async def settle_one(self) -> None:
         text = self.take("held")
@@ -239,7 +248,7 @@ class Shop(Program):
         action = self.chooses.choice(("", "?action=nack&delay=0s", "?action=release"))
         method = "PATCH" if action else "DELETE"
         await self.both(method, lambda side: f"/v1/receipts/{side.handles[text]}{action}")
-        if action:
+        if action and not ("nack" in action and self.is_last_attempt(text)):
             self.ready.add(text)
         await self.both("DELETE", lambda side: f"/v1/receipts/{side.handles[text]}")
 
@@ -258,7 +267,8 @@ class Shop(Program):
 
         if held:
             await self.both("POST", f"{LEASES}:settle", json=body)
-            self.ready.update(parts[1], parts[3])
+            self.ready.update(each for each in parts[1] if not self.is_last_attempt(each))
+            self.ready.update(parts[3])
 
     async def dead_letters(self) -> None:
         await self.both("GET", f"{GROUP}/dlq")
@@ -366,13 +376,15 @@ class Shop(Program):
     async def change(self) -> None:
         hours = self.chooses.randrange(1, 9)
         await self.both("PATCH", TOPIC, json={"retention": f"{hours}h"})
-        await self.both("PATCH", GROUP, json={"max_attempts": hours + 2})
+        self.max_attempts = hours + 2
+        await self.both("PATCH", GROUP, json={"max_attempts": self.max_attempts})
         await self.learn()
 
     async def make_group_again(self) -> None:
         await self.both("DELETE", GROUP)
         await self.learn()
-        await self.both("PUT", GROUP, json={"max_attempts": 3})
+        self.max_attempts = 3
+        await self.both("PUT", GROUP, json={"max_attempts": self.max_attempts})
         await self.learn()
         self.ready = set(self.stored)
         self.open["stale"] = self.open.pop("held", [])

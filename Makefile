@@ -17,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run serve migrate health venv test test-fast test-long test-crash test-cluster test-conformance check format bench demo cluster openapi settings messages ui-shots docs docs-serve lock sbom clean
+.PHONY: help run serve migrate health venv test test-fast test-long test-crash test-cluster test-one-node test-conformance check check-types check-others format bench demo cluster openapi settings messages ui-shots docs docs-serve lock sbom clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,14 +38,15 @@ health: ## ask the node on this machine whether it is alive
 test: .venv/test.stamp ## run all tests; ARGS="-k name" narrows, WORKERS=0 stays in one process
 	tests/install_servers.sh
 	@# where nothing has written bytecode, each process would compile the app and its libraries anew
-	$(BIN)/python -m compileall -q app migrations spark_connector/src
+	$(BIN)/python -m compileall -q app migrations spark_connector/src clients/python/src tests/support
 	$(BIN)/python -m compileall -qq .venv/lib || true
-	$(BIN)/python -m pytest -p tests.support.side_by_side -n $(WORKERS) -m "not fresh" $(ARGS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -p tests.support.side_by_side -n $(WORKERS) -m "not fresh" $(ARGS)
 
 test-long: .venv/test.stamp ## the sweeps that `make test` shortens, at full length, and a fresh environment
 	tests/install_servers.sh
 	CURLEW_TESTS_AT_LENGTH=1 $(BIN)/python -m pytest -p tests.support.side_by_side -n $(WORKERS) \
 		tests/crash tests/property/test_simulated_disk.py \
+		tests/acceptance/test_pages_on_a_cluster.py \
 		spark_connector/tests/test_fresh_environment.py $(ARGS)
 
 test-fast: .venv/test.stamp ## what a change needs before a commit: no sockets, under 3 minutes
@@ -53,11 +54,17 @@ test-fast: .venv/test.stamp ## what a change needs before a commit: no sockets, 
 		tests/unit tests/contract/test_openapi_document.py $(ARGS)
 
 check: .venv/test.stamp ## lint, format, types, import contracts, tidiness, fresh OpenAPI and settings, pages
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	@# types take about as long as all else, on one core each
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-types check-others
+
+check-types: .venv/test.stamp
 	$(BIN)/mypy $(TYPED)
 	cd spark_connector && ../$(BIN)/mypy
 	cd clients/python && ../../$(BIN)/mypy
+
+check-others: .venv/test.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/python clients/python/make_blocking.py --check
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/unit/test_tidy.py tests/unit/test_requirements.py
@@ -79,6 +86,10 @@ test-crash: .venv/test.stamp ## kill, damage and cut power at length; figures to
 test-cluster: .venv/test.stamp ## random faults against three replicas, half an hour, as root; figures to docs/promises.md
 	tests/install_servers.sh
 	$(BIN)/python -m tests.crash.nemesis.run --write docs/promises.md $(ARGS)
+
+test-one-node: .venv/test.stamp ## compare a cluster with a lone node by random programs; SEEDS=1-30
+	CURLEW_PROGRAM_SEEDS=$(or $(SEEDS),1-30) $(BIN)/python -m pytest \
+		tests/acceptance/test_cluster_is_one_node.py $(ARGS)
 
 test-conformance: .venv/test.stamp ## hold a node to the OpenAPI document at length; EXAMPLES=500
 	CURLEW_SCHEMATHESIS_EXAMPLES=$(or $(EXAMPLES),200) $(BIN)/python -m pytest \

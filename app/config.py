@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from app.domain.limits import ContradictingLimits, Limits
 from app.domain.names import nearest
+from app.runtime.closed_marker import is_closed_here
 from app.runtime.secure.secret_files import UnusableSecretFile, read_secret
 from app.setting_kinds import is_any_host, is_loopback, number
 from app.settings import (
@@ -147,15 +148,36 @@ def _contradictions(config: Config) -> Iterator[str]:
     elif not (config.is_local or config.has_tls or config.insecure_anonymous or config.plaintext):
         yield (
             f"host = {config.host!r} can be reached by other machines, and keys and messages would "
-            "go there in clear. Make a key, and give the node a certificate:\n\n"
-            f"  curlew init --data-dir {config.data_dir}\n"
-            f"  curlew serve --data-dir {config.data_dir} --host {config.host} "
-            "--tls-cert-file cert.pem --tls-key-file key.pem\n\n"
+            f"go there in clear. {_commands_that_help(config)}"
             "Where a proxy before this node has TLS, say --plaintext (CURLEW_PLAINTEXT=true) "
             "in place of the files. Where only people you trust reach it and need no key, say "
             "--insecure-anonymous (CURLEW_INSECURE_ANONYMOUS=true). For this machine alone, "
             "use 127.0.0.1."
         )
+
+
+def _commands_that_help(config: Config) -> str:
+    """What to run before a start on an address that others reach."""
+    place = f"--data-dir {config.data_dir}"
+    if config.database_url_file is not None:
+        place += f" --database-url-file {config.database_url_file}"
+    elif config.database_url:
+        place += " --database-url …"
+    if config.secret_key_file is not None:
+        place += f" --secret-key-file {config.secret_key_file}"
+    certificate = "--tls-cert-file cert.pem --tls-key-file key.pem"
+    serve = f"  curlew serve {place} --host {config.host} {certificate}\n\n"
+    if _is_known_closed(config):
+        return f"Give the node a certificate:\n\n{serve}"
+    return f"Make a key, and give the node a certificate:\n\n  curlew init {place}\n{serve}"
+
+
+def _is_known_closed(config: Config) -> bool:
+    """False also where this user may not look."""
+    try:
+        return is_closed_here(config.data_dir)
+    except OSError:
+        return False
 
 
 def _of_the_cluster(config: Config) -> Iterator[str]:

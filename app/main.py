@@ -13,7 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from typing_extensions import override
 
-from app.api.relay.peers import Peers
+from app.api.peers.pool import Peers
 from app.api.relay.relay import Relay
 from app.api.server import Connections, TlsListener, guarded
 from app.api.server.cluster_listener import ClusterApp, ClusterListener, PolicyRefresh

@@ -74,7 +74,7 @@ class NodeApp:
         if not self._node.is_lone:
             self._app = self._counted = _Counted(self._gateway)
         if self._relay is not None:
-            self._relay.serve_own(self._gateway)
+            self._relay.serve_own(self._app)
 
     def follow(self) -> None:
         """The node leads its shard no more, or not yet: new requests go to those who lead."""

@@ -106,10 +106,11 @@ class Config:
     admin_key_file: Path | None = None
     """Where the first administrator's key is, or is put."""
     quota_requests_per_second: int = 0
-    """Of each principal, as the next four; 0: as many as there are."""
+    """Of each principal, as the next five; 0: as many as there are."""
     quota_bytes_in_per_second: int = 0
     quota_bytes_out_per_second: int = 0
     quota_concurrent_requests: int = 0
+    quota_parked_polls: int = 0
     quota_connections: int = 0
     quota_topics: int = 0
     """That a principal may have made and that are there, as the next one."""
@@ -297,6 +298,10 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     ),
     "quota_concurrent_requests": Setting(
         QUOTA, "Requests of a principal at a time, polls and streams that wait too. 0: any."
+    ),
+    "quota_parked_polls": Setting(
+        QUOTA,
+        "Requests of a principal at a time that ask to wait for something. 0: any.",
     ),
     "quota_connections": Setting(
         QUOTA, "Connections of a principal at a time: those on which it asked last. 0: any."

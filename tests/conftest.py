@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from app.store.fs.files import DiskUsage, OsFiles
+from tests.support.clients.authorities import read_authorities_once
 from tests.support.loop_turns import turn_watch
 from tests.support.metadata.databases import databases, postgres_databases, sqlite_databases
 from tests.support.metadata.postgres import own_postgres_server, postgres_server
@@ -24,6 +25,7 @@ settings.register_profile("curlew", deadline=None, suppress_health_check=[Health
 settings.load_profile("curlew")  # no test may depend on how fast the machine is
 
 start_java_quickly()
+read_authorities_once()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,14 +1,17 @@
 #!/bin/sh
-# Sees that the programs which the tests drive are on this machine: Java, Chromium, PostgreSQL,
-# strace, Node.js with npm, faketime, OpenSSL, promtool, iproute2, and what makes file systems.
+# Sees that the programs which the tests drive are on this machine: Java, Chromium with a Chinese
+# font, PostgreSQL, strace, Node.js with npm, Go, faketime, OpenSSL, promtool, iproute2, and what makes
+# file systems.
 # Where this is root on a Debian, missing packages are installed; elsewhere they are named.
 set -eu
 
 missing=""
 command -v chromium >/dev/null || missing="$missing chromium"
+[ -n "$(fc-list :lang=zh 2>/dev/null)" ] || missing="$missing fontconfig fonts-wqy-microhei"
 command -v strace >/dev/null || missing="$missing strace"
 command -v node >/dev/null || missing="$missing nodejs"
 command -v npm >/dev/null || missing="$missing npm"
+command -v go >/dev/null || missing="$missing golang-go"
 command -v faketime >/dev/null || missing="$missing faketime"
 command -v promtool >/dev/null || missing="$missing prometheus"
 command -v openssl >/dev/null || missing="$missing openssl"

@@ -20,6 +20,7 @@ from app.api.access.client_owners import ClientOwners
 from app.api.access.credentials import Credentials
 from app.api.access.named_elsewhere import NamedElsewhere
 from app.api.access.operation_rights import OperationRights
+from app.api.admission import Admission
 from app.api.control.control_plane import build_control_plane
 from app.api.control.dependencies import Services
 from app.api.control.operation_list import OPERATIONS
@@ -33,6 +34,7 @@ from app.api.gateway import Gateway
 from app.api.http.forwarded import Forwarded
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.request_context import CONTEXT_KEY, RequestContext
+from app.api.operations.quota_gate import QuotaGate
 from app.api.ports import Configuration, Following, Metadata, Replicas
 from app.api.quotas.failures import Failures
 from app.api.quotas.quotas import Quotas
@@ -87,8 +89,7 @@ def build_api(
     traffic = traffic or RequestMetrics()
     pressure = MemoryBudget(limits) if connections is None else connections.pressure
     rights = _rights(broker, metadata, following)
-    clock = SystemClock() if credentials is None else credentials.clock
-    owners = ClientOwners(clock, limits)
+    owners = _owners(broker, metadata, limits, credentials)
     control_plane = build_control_plane(
         Services(
             *(broker, metadata, limits, traffic, connections),
@@ -104,22 +105,43 @@ def build_api(
     return Gateway(
         _router(broker, limits, traffic, named, tracer, relay, pulls),
         control_plane,
-        header_block_bytes_max=limits.header_block_bytes_max,
-        local_only=local_only,
+        _admission(metadata, limits, credentials, rights, local_only=local_only),
         traffic=traffic,
         access_log=access_log,
         pressure=pressure,
         forwarded=Forwarded(trusted_proxies) if trusted_proxies else None,
-        credentials=credentials,
-        quotas=quotas,
+        quotas=None if quotas is None else QuotaGate(quotas, limits, traffic),
         failures=failures,
-        rights=rights,
         audit=audit,
-        open_paths=[operation.path for operation in OPERATIONS if operation.is_open],
         send_failed=None if broker is None else partial(_count_failed_send, broker),
-        namespaces=lambda: metadata.snapshot.namespaces,
         relay=relay,
     )
+
+
+def _admission(
+    metadata: Metadata,
+    limits: Limits,
+    credentials: Credentials | None,
+    rights: OperationRights,
+    *,
+    local_only: bool,
+) -> Admission:
+    return Admission(
+        header_block_bytes_max=limits.header_block_bytes_max,
+        local_only=local_only,
+        credentials=credentials,
+        rights=rights,
+        open_paths=[operation.path for operation in OPERATIONS if operation.is_open],
+        namespaces=lambda: metadata.snapshot.namespaces,
+    )
+
+
+def _owners(
+    broker: Broker | None, metadata: Metadata, limits: Limits, credentials: Credentials | None
+) -> ClientOwners:
+    clock = SystemClock() if credentials is None else credentials.clock
+    members = None if broker is None else lambda: broker.members
+    return ClientOwners(clock, limits, members, lambda: metadata.snapshot.groups)
 
 
 def _count_failed_send(broker: Broker, exchange: RequestContext, topic: str, code: str) -> None:

@@ -1,14 +1,10 @@
 """The outermost ASGI layer: what holds for every request of both planes.
 
 - every answer has `MQ-Request-Id` (the client's own when it is sane);
-- a header block over the limit is refused;
-- an open loopback server serves local Host names only and no foreign Origin, and no open server
-  does what a page of another origin made a browser ask;
-- a closed node answers only who shows an API key, but for whether it lives and is ready, and for
-  the pages, which get nothing without a key; and does only what the caller may: no success goes
-  out that nobody decided on;
-- a header that two readers would read in two ways is given once;
+- what `admission` does not let pass is refused, and no success goes out that nobody decided on;
 - the namespace is resolved, and the names in the path of a data-plane request are stored names;
+- what the operation asks of the caller, of quotas and of the node is there;
+- where there are other shards, the request goes to the node that leads the one that it is aimed at;
 - a refusal because of a shutdown closes the connection, so that the client goes elsewhere;
 - every failure becomes a problem document; unexpected ones are logged with their traceback.
 
@@ -18,53 +14,41 @@ Pure ASGI and no wrapper per call: requests of the data plane go straight to the
 import asyncio
 import itertools
 import logging
-import re
 import secrets
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import Final
 
-from app.api.access.acting import OWN_ID, act_as_caller, actor_of
-from app.api.access.credentials import AUTHORIZATION, Credentials
-from app.api.access.operation_rights import OperationRights
+from app.api.access.acting import act_as_caller, actor_of
+from app.api.admission import Admission, bind
 from app.api.aims.aim import HERE
 from app.api.bodies.packing import pack_json
 from app.api.dataplane.router import Handler, Router
 from app.api.formats.mq_headers import (
     OF_EVERY_REQUEST,
-    display_header,
     refuse_mq_headers,
 )
 from app.api.http.errors import (
-    HeadersTooLarge,
-    MalformedRequest,
     hint_by_what_is_known,
     render_problem,
     with_outcome_of_send,
 )
 from app.api.http.foreign_pages import (
-    PAGES,
-    SITE,
-    check_host,
-    check_kept_credentials,
     check_navigation,
-    check_site,
 )
 from app.api.http.forwarded import HEADERS as FORWARDED_HEADERS
 from app.api.http.forwarded import Forwarded
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.request_context import (
     API_PREFIX,
-    CONNECTION,
     CONTEXT_KEY,
-    REQUEST_ID,
     REQUEST_ID_KEY,
     WHOLE_BODY,
     AsgiApp,
     ClientGone,
-    Headers,
+    Event,
     Receive,
     RequestContext,
     Scope,
@@ -72,27 +56,25 @@ from app.api.http.request_context import (
 )
 from app.api.naming.request_namespace import (
     EVERY,
-    check_reached,
     names_one,
     namespace_of_request,
     within,
 )
 from app.api.operations.operation import Operation
+from app.api.operations.quota_gate import QuotaGate
 from app.api.quotas.failures import BEGINNING_SECONDS_MAX, Failures
-from app.api.quotas.quotas import OverQuota, Quotas
-from app.api.relay.calls import RAW_QUERY
-from app.api.relay.envelope import RELAYED, Envelope
+from app.api.quotas.quotas import OverQuota
+from app.api.relay.envelope import RELAYED
+from app.api.relay.fan_out import News
 from app.api.relay.over_shards import OverShards
 from app.api.relay.relay import Relay
 from app.api.telemetry.access_log import log_access
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.domain.access.audit import AuditLog, Denial
-from app.domain.access.caller import OPEN, STRANGER
-from app.domain.access.refusals import NotPermitted, Unauthorized
+from app.domain.access.refusals import NotPermitted, Unauthorized, noted_of
 from app.domain.errors import (
     CurlewError,
     InternalError,
-    InvalidRequest,
     NotLeader,
     ShardUnavailable,
 )
@@ -102,17 +84,8 @@ from app.runtime.direct import in_task
 
 _log: Final = logging.getLogger(__name__)
 
-_SANE_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
-_GIVEN_ONCE: Final = frozenset(
-    {
-        *(b"authorization", b"content-type", b"idempotency-key"),
-        *(b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest"),
-    }
-)
-FORWARD: Final = b"mq-forward"
-_READING: Final = frozenset({"GET", "HEAD"})
-_TO_THE_PAGES: Final = frozenset({"/", PAGES.rstrip("/")})
-"""Redirects to the pages, which ask for a key themselves."""
+_READING: Final = ("GET", "HEAD")
+"""Methods that change nothing that other nodes had to hear of."""
 _ELSEWHERE: Final = "other"
 """What is counted for requests that no operation of the document took."""
 
@@ -124,56 +97,43 @@ class Gateway:
         self,
         router: Router,
         fallback: AsgiApp,
+        admission: Admission,
         *,
-        header_block_bytes_max: int,
-        local_only: bool,
         traffic: RequestMetrics | None = None,
         access_log: bool = False,
         pressure: MemoryBudget | None = None,
         forwarded: Forwarded | None = None,
-        credentials: Credentials | None = None,
-        quotas: Quotas | None = None,
+        quotas: QuotaGate | None = None,
         failures: Failures | None = None,
-        rights: OperationRights | None = None,
         audit: AuditLog | None = None,
-        open_paths: Collection[str] = (),
         send_failed: Callable[[RequestContext, str, str], None] | None = None,
-        namespaces: Callable[[], Container[str]] = tuple,
         relay: Relay | None = None,
     ) -> None:
         """`send_failed` is told of each refused or failed send: its topic and its code; `audit` of
-        each request that the caller may not have. `namespaces` gives those that there are, beside
-        the default one. A gateway with `credentials` has `rights`."""
-        self._namespaces = namespaces
+        each request that the caller may not have."""
+        self._admission = admission
         self._send_failed = send_failed
         self._relay = relay
+        self._news = News()
         self._over_shards = None if relay is None else OverShards(relay)
-        self._rights = rights
         self._audit = audit
         self._router = router
         self._pressure = pressure or MemoryBudget(Limits())
         self._fallback = fallback
-        self._header_bytes_max = header_block_bytes_max
-        self._local_only = local_only
-        self._local_host = b"localhost"
-        """The last `Host` that was found to name this machine."""
         self._traffic = traffic or RequestMetrics()
         self.logs_access = access_log
         """Whether each request is a line of the log; may change at any time."""
         self.is_over = False
         """Whether the node leads no more: a request that is cancelled now is told so."""
         self._forwarded = forwarded
-        self._credentials = credentials
         self._quotas = quotas
         self._failures = failures
-        self._open_paths = frozenset(open_paths)
         self._id_prefix = secrets.token_hex(4).encode("ascii")
         self._numbers = itertools.count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            asks = self._credentials
-            assert asks is None or not asks.source.keyring.is_closed, "nobody asks here"
+            assert not self._admission.is_closed, "nobody asks here"
             await in_task()
             await self._fallback(scope, receive, send)
             return
@@ -183,7 +143,7 @@ class Gateway:
         if self._forwarded and not FORWARDED_HEADERS.isdisjoint(exchange.headers):
             await self._forwarded.note(scope)
         try:
-            self._admit(exchange)
+            self._admission.admit(exchange)
             relay = self._relay
             others = relay if relay is not None and relay.has_others else None
             if others is not None:
@@ -248,13 +208,15 @@ class Gateway:
             return
         with suppress(CurlewError):  # what is wrong with it is said later
             found = namespace_of_request(exchange.mq_headers, exchange.query, EVERY)
-            if found.namespace and found.namespace not in self._namespaces():
+            if found.namespace and found.namespace not in self._admission.namespaces():
                 await in_task()
                 await relay.refresh()
 
     async def _slow_down(self, exchange: RequestContext, error: CurlewError) -> None:
         """Let the connection of who asks too much, or shows what is no credential, be silent."""
         if isinstance(error, OverQuota):
+            if error.quota is not None:
+                self._traffic.quota_refusals[error.quota.name] += 1
             await exchange.mute(error.mute_s)
         elif isinstance(error, Unauthorized) and self._failures is not None:
             client = exchange.scope.get("client")
@@ -313,14 +275,12 @@ class Gateway:
         """The handler for this request, by way of `others` where there are other shards. Raises
         when the caller may not, when the operation cannot be carried out for it, or not now."""
         if exchange.mq_headers or exchange.scope["query_string"]:
-            self._resolve_namespace(exchange)
+            self._admission.resolve_namespace(exchange)
         caller = exchange.caller
-        if caller.name is not None and self._rights is not None:
-            self._require(exchange, operation, names, self._rights)
+        if caller.name is not None:
+            self._admission.require(exchange, operation, names)
         if self._quotas is not None and RELAYED not in exchange.scope:
-            is_topic = operation.names[0] == "topic"
-            topic = stored_name(exchange.namespace, names[0]) if is_topic else None
-            self._quotas.admit(exchange, caller.name, topic)
+            self._quotas.admit(exchange, operation, names)
         if operation.reads:
             self._pressure.refuse_reads()
         if exchange.mq_headers and not operation.mq_headers:
@@ -329,35 +289,21 @@ class Gateway:
             check_navigation(exchange.headers)
         if exchange.makes or exchange.namespace:
             handler = _prepared(exchange, operation, handler)
-        if others is None or others.follows:  # then the handler carries it
-            return handler
-        return self._carried_or(others, operation, handler)
-
-    def _require(
-        self,
-        exchange: RequestContext,
-        operation: Operation,
-        names: tuple[str, ...],
-        rights: OperationRights,
-    ) -> None:
-        """Raise when the caller, who has a name, may not do this in the namespace."""
-        if exchange.caller.namespace:
-            _bind(exchange, exchange.caller.namespace)
-        if exchange.namespace:
-            with within(exchange.namespace):
-                names = operation.stored_names(names)
-        rights.require(exchange, operation, names)
-        if exchange.namespace:
-            check_reached(exchange, exchange.namespace, self._namespaces)
+        if others is not None and not others.follows:  # one that follows has handlers that carry
+            handler = self._carried_or(others, operation, handler)
+        if operation.waits and self._quotas is not None:
+            handler = self._quotas.parking(operation, handler)
+        return handler
 
     async def _fall_back(self, exchange: RequestContext) -> str:
         """Let the control plane answer; the operation that it found."""
         scope = exchange.scope
-        self._resolve_namespace(exchange)
+        self._admission.resolve_namespace(exchange)
         if exchange.caller.namespace:
-            _bind(exchange, exchange.caller.namespace)
+            bind(exchange, exchange.caller.namespace)
         if self._quotas is not None and RELAYED not in scope:
-            self._quotas.admit(exchange, exchange.caller.name, None)
+            self._quotas.admit(exchange, None)
+            await self._quotas.park(exchange, "head")
         if self._pressure.is_clogged and _reads(scope):
             self._pressure.refuse_reads()
         if exchange.mq_headers and scope["path"].startswith(API_PREFIX):
@@ -367,7 +313,7 @@ class Gateway:
         act_as_caller(exchange)
         try:
             with within(exchange.namespace):
-                await self._fallback(scope, exchange.receive, exchange.send_with_request_id)
+                await self._fallback(scope, exchange.receive, self._sending(exchange))
         except ClientGone:
             exchange.status = 0  # the framework has answered 500, which reaches no client
             raise
@@ -375,141 +321,34 @@ class Gateway:
             self._note_denial(exchange, exchange.denied)
         return getattr(scope.get("route"), "operation_id", None) or _ELSEWHERE
 
-    def _admit(self, exchange: RequestContext) -> None:
-        """Raise when the request may not pass; collect its `MQ-*` headers on the way."""
-        scope = exchange.scope
-        headers: Headers = scope["headers"]
-        if CONNECTION not in scope:  # our own server counts while it reads
-            self._refuse_large(headers)
-        for header in headers:
-            if header[0][:3] == b"mq-":
-                self._note_mq_header(exchange, *header)
-        if len(exchange.headers) != len(headers):
-            _refuse_repeated(headers)
-        credentials = self._credentials
-        if RELAYED in scope:
-            self._take_from_other_node(exchange)
-            return
-        if credentials is not None and credentials.source.keyring.is_closed:
-            self._authenticate(exchange, credentials)
-        else:
-            self._take_from_anybody(exchange, credentials)
-        if SITE in exchange.headers:
-            check_site(scope, exchange.headers)
-        if exchange.forward not in (b"yes", b"no"):  # said to who may ask, and to nobody else
-            raise InvalidRequest("MQ-Forward is yes or no", fields={"parameter": "MQ-Forward"})
+    def _sending(self, exchange: RequestContext) -> Send:
+        """How the control plane answers: of what it has changed other nodes are told before."""
+        relay, send = self._relay, exchange.send_with_request_id
+        if relay is None or not relay.has_others or exchange.scope["method"] in _READING:
+            return send
+        before = relay.metadata_version
 
-    def _take_from_anybody(self, exchange: RequestContext, credentials: Credentials | None) -> None:
-        """Of an open node; from a page only if it is this machine's."""
-        if credentials is not None:
-            exchange.caller = credentials.anybody
-        if self._local_only:
-            headers = exchange.headers
-            if headers.get(b"host") != self._local_host or b"origin" in headers:
-                check_host(headers)
-                self._local_host = headers[b"host"]
+        async def tell_and_send(event: Event) -> None:
+            nonlocal before
+            if event["type"] == "http.response.start" and relay.metadata_version > before:
+                await self._news.tell(relay, exchange, relay.shards_from_here()[1:])
+            await send(event)
 
-    def _refuse_large(self, headers: Headers) -> None:
-        size = sum(len(name) + len(value) for name, value in headers)
-        if size > self._header_bytes_max:
-            raise HeadersTooLarge(
-                f"the headers have {size} bytes; at most {self._header_bytes_max} are taken",
-                hint="send many properties in a JSON envelope",
-                fields={"limit_bytes": self._header_bytes_max},
-            )
-
-    def _take_from_other_node(self, exchange: RequestContext) -> None:
-        """The other node has asked who it is, and has decided; this one decides as well."""
-        credentials = self._credentials
-        if credentials is None:
-            return
-        envelope: Envelope = exchange.scope[RELAYED]
-        if envelope.is_of_node:
-            exchange.caller, exchange.is_decided = OPEN, True
-            return
-        exchange.is_decided = not credentials.source.keyring.is_closed
-        exchange.caller = credentials.of_other_node(
-            envelope.principal, envelope.roles, envelope.ends_ms
-        )
-
-    def _resolve_namespace(self, exchange: RequestContext) -> None:
-        """Keep the namespace that the request names, and take its name out of the request."""
-        if not names_one(exchange.mq_headers, exchange.query):
-            return
-        # Of those that a caller has no rights in, it is not told whether they are there.
-        known = self._namespaces() if exchange.caller.name is None else EVERY
-        found = namespace_of_request(exchange.mq_headers, exchange.query, known)
-        exchange.namespace, exchange.mq_headers = found.namespace, found.mq_headers
-        exchange.scope[RAW_QUERY] = exchange.query
-        exchange.scope["query_string"] = found.query
-
-    def _authenticate(self, exchange: RequestContext, credentials: Credentials) -> None:
-        """Raise `Unauthorized` without a key that is known, for all but what is open to anybody.
-
-        Asked before anything looks at the path, so that no route, mount or unknown path is
-        answered past it.
-        """
-        scope = exchange.scope
-        path: str = scope["path"]
-        header = exchange.headers.get(AUTHORIZATION)
-        is_open = path.startswith(PAGES) or (
-            scope["method"] in _READING and (path in self._open_paths or path in _TO_THE_PAGES)
-        )
-        if is_open and header is None:
-            exchange.caller = STRANGER
-            return
-        exchange.is_decided = is_open
-        if b"origin" in exchange.headers:
-            check_kept_credentials(exchange.headers)
-        exchange.caller = credentials.check(
-            header, exchange.certificate if header is None else None, scope.get(CONNECTION)
-        )
+        return tell_and_send
 
     def _note_denial(self, exchange: RequestContext, error: CurlewError) -> None:
         if not isinstance(error, (NotPermitted, Unauthorized)):
             return
-        self._traffic.denials[error.code] += 1
+        code, resource = noted_of(error)
+        self._traffic.denials[code] += 1
         if self._audit is not None:
             action = str(error.fields.get("action", exchange.scope["method"]))
-            of_fields = str(error.fields.get("resource", ""))
-            resource = (isinstance(error, NotPermitted) and error.resource) or of_fields
-            self._audit.denied(Denial(actor_of(exchange), action, resource, error.code))
-
-    @staticmethod
-    def _note_mq_header(exchange: RequestContext, name: bytes, value: bytes) -> None:
-        if name == FORWARD:
-            exchange.forward = value
-        elif name != REQUEST_ID:
-            exchange.mq_headers.append((name, value))
-        elif _SANE_REQUEST_ID.fullmatch(value):
-            exchange.scope.setdefault(OWN_ID, exchange.request_id)
-            exchange.request_id = value
-
-
-def _refuse_repeated(headers: Headers) -> None:
-    """Raise for a header that must be given once: a proxy may read the first, we the last."""
-    names = [name for name, _ in headers if name in _GIVEN_ONCE]
-    if len(set(names)) != len(names):
-        shown = next(display_header(name) for name in names if names.count(name) > 1)
-        raise MalformedRequest(
-            f"header {shown} is given twice", hint="give it once", fields={"header": shown}
-        )
+            self._audit.denied(Denial(actor_of(exchange), action, resource, code))
 
 
 def _reads(scope: Scope) -> bool:
     """Whether the answer may be large: what an operator looks at first is not among these."""
     return bool(scope["method"] == "GET" and scope["path"].startswith(API_PREFIX))
-
-
-def _bind(exchange: RequestContext, namespace: str) -> None:
-    """Keep the request to the namespace that its caller is bound to."""
-    if exchange.namespace not in ("", namespace):
-        raise NotPermitted(
-            f"principal {exchange.caller.name!r} is bound to namespace {namespace!r}",
-            hint="leave out MQ-Namespace and namespace=",
-            fields={"resource": f"namespace:{exchange.namespace}"},
-        )
-    exchange.namespace = namespace
 
 
 async def _in_namespace(

@@ -21,6 +21,8 @@ from app.domain.access.policies import Policy
 from app.domain.access.standing import Visible, every
 from app.domain.changes.conditions import Changed, Terms
 from app.domain.positions import TimestampMs
+from app.domain.shards.takes import Takes
+from app.store import LogFigures
 
 SettingValue = str | int | bool | list[str] | None
 
@@ -151,6 +153,10 @@ class Shard(Protocol):
     def target_replicas(self) -> int: ...
     @property
     def min_in_sync(self) -> int: ...
+    @property
+    def takes(self) -> Takes:
+        """Of new messages."""
+        ...
 
 
 class Follower(Protocol):
@@ -254,6 +260,10 @@ class Replicas(Protocol):
 
     def own(self) -> OwnReplica: ...
 
+    def log_figures(self) -> LogFigures | None:
+        """Of the log of this replica; None: it is not open."""
+        ...
+
     def followers(self) -> Sequence[Follower]:
         """As they were at the last tick; none, while this node does not lead."""
         ...
@@ -280,6 +290,29 @@ class ReplicaSets(Protocol):
         ...
 
 
+class DrainChange(Protocol):
+    """What a shard takes, and took."""
+
+    @property
+    def before(self) -> Takes: ...
+    @property
+    def after(self) -> Takes: ...
+    @property
+    def only_here(self) -> Sequence[str]:
+        """Topics that have no queue in a shard that takes all."""
+        ...
+
+
+class ShardDrains(Protocol):
+    """What shards take of new messages."""
+
+    async def change(
+        self, shard: str, takes: Takes, by: str = "", *, is_dry_run: bool = False
+    ) -> DrainChange:
+        """Have a shard take so much, as `by` has asked. Raises `ShardNotFound`, `DrainRefused`."""
+        ...
+
+
 class FollowedStore(QueueRecords, Protocol):
     """The replica of this node, as far as all in it is confirmed."""
 
@@ -301,6 +334,11 @@ class ReadsHere(Protocol):
     @property
     def readers(self) -> Executor:
         """Threads for reads that wait for the disk."""
+        ...
+
+    @property
+    def hears_leader(self) -> bool:
+        """Whether somebody leads the shard, as far as this node knows."""
         ...
 
     def readable(self, *, is_stale: bool) -> FollowedStore | None:
@@ -433,6 +471,9 @@ class Metadata(broker_ports.Metadata, Protocol):
 
     @property
     def replica_sets(self) -> ReplicaSets: ...
+
+    @property
+    def shard_drains(self) -> ShardDrains: ...
 
     @property
     def principals(self) -> Principals: ...

@@ -120,6 +120,9 @@ class Takes(StrEnum):
     """What the same attempt was given before, and nothing else."""
     NOTHING = "nothing"
     """Only begin: the group has the topic, its filter, and what `force` ends."""
+    COUNT = "count"
+    """Only tell how much is left, or would be if the group began now; it makes no group and begins
+    nothing, but the group has its filter."""
 
 
 class ReceiveRequest(Struct, frozen=True):

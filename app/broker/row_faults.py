@@ -10,7 +10,7 @@ from collections.abc import Collection, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from app.domain.errors import CurlewError, InvalidRequest
+from app.domain.errors import CurlewError, InvalidRequest, ShardUnavailable
 from app.domain.limits import ROW_FAULTS_MAX
 
 _LOG: Final = logging.getLogger(__name__)
@@ -75,8 +75,10 @@ class RowFaults:
 
 def is_of_message(error: Exception) -> bool:
     """Whether an error is one of the message at hand, not one of the store that takes nothing now,
-    which every other message would meet as well."""
-    return not isinstance(error, CurlewError) or isinstance(error, InvalidRequest)
+    which every other message would meet as well. So is a record that may be whole at a replica
+    alone that does not answer."""
+    own = InvalidRequest, ShardUnavailable
+    return not isinstance(error, CurlewError) or isinstance(error, own)
 
 
 def _named(row: Hashable) -> str:

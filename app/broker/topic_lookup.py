@@ -8,6 +8,7 @@ from app.domain.errors import (
     QueueNotFound,
     TopicNotFound,
 )
+from app.domain.message import queue_for_sharding_key
 from app.domain.names import check_topic, did_you_mean, suggest_similar
 
 
@@ -76,3 +77,11 @@ def check_here(topic: Topic, queue_id: int) -> None:
     shard = topic.shard_of(queue_id)
     if shard is not None:
         raise NotLeader(f"queue {queue_id} of topic {topic.name!r}", shard)
+
+
+def queue_of_key_here(topic: Topic, sharding_key: str) -> int | None:
+    """The queue in this node's shard that a key has, or had before it moved as a shard drains: for
+    what is in this shard and can go to no other. None: it is in another one's."""
+    found = queue_for_sharding_key(sharding_key, topic.write_queues)
+    here = topic.writable_here
+    return next((each for each in (found, topic.queue_of_key(sharding_key)) if each in here), None)

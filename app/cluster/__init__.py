@@ -24,7 +24,7 @@ from app.cluster.metadata.nodes.replica_sets import (
 from app.cluster.metadata.nodes.row_questions import RowQuestions
 from app.cluster.metadata.nodes.shard_rows import ShardRows
 from app.cluster.metadata.nodes.shards import Claim, ForeignStore
-from app.cluster.metadata.schema.migration import Migrated, migrate
+from app.cluster.metadata.schema.migration import Migrated, migrate, migrate_new
 from app.cluster.metadata.snapshot import (
     ClusterSnapshot,
     GroupView,
@@ -67,6 +67,7 @@ __all__ = [
     "TopicView",
     "WithoutReplica",
     "migrate",
+    "migrate_new",
     "regressed",
     "shown_database",
     "sqlite_file_of",

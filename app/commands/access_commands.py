@@ -6,17 +6,19 @@ whoever can write the database is its administrator. Keys are printed once and k
 
 import argparse
 import os
+import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Self
 
-from app.cluster import ClusterConfig, Metadata, migrate, sqlite_file_of
+from app.cluster import ClusterConfig, Metadata, migrate_new, sqlite_file_of
 from app.config import Config
-from app.domain.access.accounts import PrincipalSettings
+from app.domain.access.accounts import PrincipalSettings, read_networks
 from app.domain.access.actions import Kind
 from app.domain.access.keys import NewKey
-from app.domain.access.policies import check_namespace, read_names
+from app.domain.access.policies import Subject, SubjectKind, check_namespace, read_names
+from app.domain.access.policy_warnings import AccessFacts
 from app.domain.access.roles import ROLES
 from app.domain.durations import parse_duration_ms
 from app.domain.errors import InvalidRequest
@@ -65,6 +67,14 @@ def add_parsers(
             help=f"keep it to this {kind}, or with orders-* to those that begin so; again for more",
         )
     create.add_argument("--namespace", default="", help="bind it to this one")
+    create.add_argument(
+        "--from",
+        dest="allowed_from",
+        action="append",
+        default=[],
+        metavar="NETWORK",
+        help="let it in from this network or address only, as 10.0.0.0/8; again for more",
+    )
     rotate = steps.add_parser("rotate", help="a second key; the first works until it is revoked")
     rotate.add_argument("name")
     for parser in (create, rotate):
@@ -93,11 +103,12 @@ def _add_key_file(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(options: argparse.Namespace, config: Config) -> str:
-    """Carry out the command; what to print."""
-    file = sqlite_file_of(config.database)
-    if options.command == "init" and file is not None and not file.exists():
-        make_private_directory(config.data_dir)
-        migrate(config.database)
+    """Carry out the command; what to print. A new key is printed at once."""
+    if options.command == "init":
+        file = sqlite_file_of(config.database)
+        if file is not None and not file.exists():
+            make_private_directory(config.data_dir)
+        migrate_new(config.database)
     metadata = await Metadata.open(ClusterConfig(config.database, config.flush), SystemClock())
     try:
         return await _carry_out(options, config, metadata)
@@ -140,33 +151,48 @@ async def _step(options: argparse.Namespace, config: Config, metadata: Metadata)
     if step == "security accept":
         await principals.accept()
         return "The keys and policies of this database count from now on.\n"
+    settings: PrincipalSettings | None = None
     with _KeyPlace(options.key_file) as place:
         if step == "init":
             key = await principals.make_first()
+        elif step == "key create":
+            settings = _settings(options)
+            key = await principals.create(options.name, settings, _expiry(options.expires))
         else:
-            expires_ms = _expiry(options.expires)
-            if step == "key create":
-                key = await principals.create(options.name, _settings(options), expires_ms)
-            else:
-                key = await principals.rotate(options.name, expires_ms)
+            key = await principals.rotate(options.name, _expiry(options.expires))
         place.put(key)
     remember_closed(config.data_dir)
-    return place.said
+    if settings is None:
+        return ""
+    return "".join(f"\nWarning: {each}\n" for each in _warnings(metadata, options.name, settings))
+
+
+def _warnings(metadata: Metadata, name: str, settings: PrincipalSettings) -> list[str]:
+    """What of it may not be meant so, as `PUT /v1/principals/{name}` says it."""
+    subject = Subject(SubjectKind.PRINCIPAL, name)
+    return AccessFacts.of(metadata.snapshot, metadata.principals.keyring).warnings_of(
+        settings.patterns, settings.namespace, subject
+    )
 
 
 def _settings(options: argparse.Namespace) -> PrincipalSettings:
     patterns = [read_names(Kind(kind), text) for kind in _KINDS for text in getattr(options, kind)]
     namespace = check_namespace(options.namespace)
-    return PrincipalSettings(tuple(dict.fromkeys(options.role)), tuple(patterns), namespace)
+    return PrincipalSettings(
+        tuple(dict.fromkeys(options.role)),
+        tuple(patterns),
+        namespace,
+        allowed_from=read_networks(options.allowed_from),
+    )
 
 
 class _KeyPlace:
-    """Where a new key goes: a file that is made before the key is, or what is printed."""
+    """Where a new key goes: a file that is made before the key is, or the output. It is there
+    before anything else is done that may fail: nobody has it twice."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._descriptor: int | None = None
-        self.said = ""
 
     def __enter__(self) -> Self:
         if self._path is not None:
@@ -181,15 +207,17 @@ class _KeyPlace:
 
     def put(self, key: NewKey) -> None:
         if self._descriptor is None:
-            self.said = (
+            sys.stdout.write(
                 f"{key.text}\n\nThis is shown once. Send it with each request:\n\n"
                 "  curl -H 'Authorization: Bearer <key>' http://127.0.0.1:8710/v1/topics\n"
                 "  curl -u :<key> http://127.0.0.1:8710/v1/topics\n"
             )
+            sys.stdout.flush()
             return
         os.write(self._descriptor, f"{key.text}\n".encode("ascii"))
         os.fsync(self._descriptor)
-        self.said = f"The key {key.key_id} is in {self._path}.\n"
+        sys.stdout.write(f"The key {key.key_id} is in {self._path}.\n")
+        sys.stdout.flush()
 
     def __exit__(self, kind: object, *_: object) -> None:
         if self._descriptor is not None and self._path is not None:
@@ -199,18 +227,21 @@ class _KeyPlace:
 
 
 async def _listing(metadata: Metadata) -> str:
-    lines = [f"{'PRINCIPAL':20} {'ROLES':10} {'KEY':13} {'CREATED':16} {'LAST USED':16} EXPIRES"]
+    times = f"{'CREATED':16} {'LAST USED':16} {'EXPIRES':16}"
+    lines = [f"{'PRINCIPAL':20} {'ROLES':10} {'KEY':13} {times} FROM"]
     for account in await metadata.principals.accounts():
         roles = ",".join(account.settings.roles) or "-"
         start = f"{account.name:20} {roles:10}"
+        let_in = ",".join(account.settings.allowed_from) or "anywhere"
         for key in account.keys:
             used = "-" if key.last_used_ms is None else _day(key.last_used_ms)
             expires = "never" if key.expires_ms is None else _day(key.expires_ms)
             note = "" if key.is_live else " (expired)"
-            row = f"{key.key_id:13} {_day(key.created_ms)} {used:16} {expires}{note}"
+            until = f"{expires}{note}"
+            row = f"{key.key_id:13} {_day(key.created_ms)} {used:16} {until:16} {let_in}"
             lines.append(f"{start} {row}")
         if not account.keys:
-            lines.append(f"{start} no key")
+            lines.append(f"{start} {'no key':64} {let_in}")
     return "\n".join(lines) + "\n"
 
 

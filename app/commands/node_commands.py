@@ -132,6 +132,7 @@ def _banner(node: Node, port: int) -> str:
     config = node.config
     url = _url(config, port)
     receive = f"{url}/v1/topics/orders/groups/billing/messages:receive"
+    key = " -H 'Authorization: Bearer <key>'" if node.metadata.principals.keyring.is_closed else ""
     return f"""
 Curlew is running. Ctrl-C stops it; nothing that was acknowledged is lost.
 
@@ -142,8 +143,8 @@ Curlew is running. Ctrl-C stops it; nothing that was acknowledged is lost.
 
 Try it:
 
-  curl -i {url}/v1/topics/orders/messages -H 'MQ-Tag: created' -d '{{"id":17}}'
-  curl {url}/v1/topics/orders/stats
-  curl -X POST '{receive}?wait=5'
+  curl -i {url}/v1/topics/orders/messages{key} -H 'MQ-Tag: created' -d '{{"id":17}}'
+  curl {url}/v1/topics/orders/stats{key}
+  curl -X POST '{receive}?wait=5'{key}
 
 """

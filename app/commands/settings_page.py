@@ -181,6 +181,7 @@ _FIXED: Final = {
     "many as a name.",
     "namespaces_max": "Namespaces of the cluster.",
     "relay_connections_max": "Requests that one node carries to another one at a time.",
+    "relay_connections_per_principal_max": "Of those, in the name of one principal.",
     "shards_max": "Shards of the cluster: stores that its nodes have.",
     "events_kept_max": "Events of nodes and shards. The oldest are forgotten.",
     "nodes_kept_max": "Nodes that ever registered. Those not seen for longest are forgotten.",

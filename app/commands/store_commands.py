@@ -182,7 +182,7 @@ def _backup(root: Path, options: argparse.Namespace) -> int:
 
     done = uvloop.run(work())
     _print([as_json(backup_json(done))] if options.json else backup_lines(done, target))
-    return EXIT_DAMAGED if done.left_out or done.verification.problems else 0
+    return EXIT_DAMAGED if done.verification.problems else 0
 
 
 _ACTIONS: Final[dict[str, Callable[[Path, argparse.Namespace], int]]] = {

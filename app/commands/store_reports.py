@@ -78,8 +78,6 @@ def verification_lines(found: Verification) -> Iterator[str]:
 def backup_lines(done: Backup, target: Path) -> Iterator[str]:
     """What the copy has, and what is wrong with it."""
     yield f"copied to {target}: the log from {done.start} to {done.end}"
-    if done.left_out is not None:
-        yield f"left out what follows: {done.left_out}"
     yield from verification_lines(done.verification)
 
 
@@ -88,7 +86,6 @@ def backup_json(done: Backup) -> dict[str, object]:
     return {
         "start": done.start,
         "end": done.end,
-        "left_out": done.left_out,
         "copy": verification_json(done.verification),
     }
 

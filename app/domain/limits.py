@@ -188,6 +188,12 @@ HOOK_REASON_CHARS_MAX = 500
 RELAY_CONNECTIONS_MAX = 1_024
 """Requests that one node carries to another one at a time."""
 
+RELAY_CONNECTIONS_PER_PRINCIPAL_MAX = 768
+"""Of those, in the name of one principal."""
+
+CLUSTER_HANDSHAKES_MAX = 256
+"""Connections to the cluster port that have proved nothing yet; of more, the oldest end."""
+
 SHARDS_MAX = 256
 """Shards of a cluster."""
 
@@ -228,6 +234,7 @@ FIXED_LIMITS: Final[Mapping[str, int]] = {
     "namespaces_max": NAMESPACES_MAX,
     "nodes_kept_max": NODES_KEPT_MAX,
     "relay_connections_max": RELAY_CONNECTIONS_MAX,
+    "relay_connections_per_principal_max": RELAY_CONNECTIONS_PER_PRINCIPAL_MAX,
     "shards_max": SHARDS_MAX,
     "topic_rate_max": TOPIC_RATE_MAX,
     "hook_budget_ms_max": HOOK_BUDGET_MS_MAX,
@@ -453,6 +460,8 @@ _POSITIVE: Final = (
 PRINCIPALS_MAX = 10_000
 PATTERNS_OF_A_PRINCIPAL_MAX = 100
 """Names, or beginnings of names, that its roles are kept to."""
+NETWORKS_OF_A_PRINCIPAL_MAX = 32
+"""Networks that it is let in from. Each costs a comparison for each of its requests."""
 ROLES_OF_A_PRINCIPAL_MAX = 16
 POLICIES_MAX = 1_000
 DECISIONS_MAX = 65_536

@@ -5,7 +5,7 @@ their own. In memory the reserved ones live in their fields; on disk they are pr
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -209,6 +209,21 @@ def check_message(message: Message, limits: Limits) -> None:
         )
 
 
+def check_field(name: str, value: str, limits: Limits) -> None:
+    """Raise what `check_message` raises when `value` cannot be what the property `name`, one of
+    `FIELD_PROPERTIES`, says of a message."""
+    if name == PROPERTY_TAG:
+        _check_tag(value, limits)
+    elif name == PROPERTY_KEYS:
+        _check_keys(tuple(value.split(" ")), limits)
+    elif name == PROPERTY_UNIQUE_KEY:
+        _check_unique_id(value)
+    elif name == PROPERTY_SHARDING_KEY:
+        _check_text("sharding_key", value, SHARDING_KEY_BYTES_MAX)
+    else:
+        _check_text("content_type", value, CONTENT_TYPE_BYTES_MAX)
+
+
 _VISIBLE: Final = re.compile(r"[!-~]+")
 _NAME_BYTES_MAX: Final = len(PROPERTY_CONTENT_TYPE) + 2
 """Of the reserved names of what has a field of its own, with both separators: the longest."""
@@ -290,7 +305,7 @@ def _check_keys(keys: tuple[str, ...], limits: Limits) -> int:
         )
     total = _NAME_BYTES_MAX
     for index, key in enumerate(keys):
-        if not _is_storable(key) or any(c.isspace() for c in key):
+        if not _is_storable(key) or key.split() != [key]:
             raise IllegalKey(
                 f"key {key[:KEY_BYTES_MAX]!r} is not allowed",
                 hint="keys are stored separated by spaces; a key is not empty and has none",
@@ -316,18 +331,7 @@ def _check_properties(properties: Mapping[str, str], limits: Limits) -> int:
         )
     total = 0
     for name, value in properties.items():
-        if name in RESERVED_PROPERTIES:
-            raise IllegalProperty(
-                f"property name {name!r} is reserved",
-                hint="tag, keys, sharding_key, content_type, unique_id have fields of their own",
-                pointer=f"/properties/{name}",
-            )
-        if not _is_storable(name) or not _is_storable(value):
-            raise IllegalProperty(
-                f"property {name!r} cannot be stored",
-                hint="names and values are not empty and have no U+0001 or U+0002",
-                pointer=f"/properties/{name}",
-            )
+        check_property(name, value)
         total += len(name.encode()) + len(value.encode()) + 2
     if total > limits.properties_bytes_max:
         raise PropertiesTooLarge(
@@ -336,6 +340,19 @@ def _check_properties(properties: Mapping[str, str], limits: Limits) -> int:
             fields={"limit_bytes": limits.properties_bytes_max},
         )
     return total
+
+
+def check_property(name: str, value: str) -> None:
+    """Raise `IllegalProperty` for a property of the client's own that cannot be one."""
+    if name not in RESERVED_PROPERTIES and _is_storable(name) and _is_storable(value):
+        return
+    if name in RESERVED_PROPERTIES:
+        detail = f"property name {name!r} is reserved"
+        hint = "tag, keys, sharding_key, content_type, unique_id have fields of their own"
+    else:
+        detail = f"property {name!r} cannot be stored"
+        hint = "names and values are not empty and have no U+0001 or U+0002"
+    raise IllegalProperty(detail, hint=hint, pointer=f"/properties/{name}")
 
 
 def java_hash(text: str) -> int:
@@ -353,3 +370,20 @@ def java_hash(text: str) -> int:
 def queue_for_sharding_key(sharding_key: str, queues: int) -> int:
     """The queue of a sharding key: RocketMQ's SelectMessageQueueByHash, `abs(hash % queues)`."""
     return abs(java_hash(sharding_key)) % queues
+
+
+def queue_among(sharding_key: str, queues: Sequence[int]) -> int:
+    """The queue of a sharding key whose own queue takes keys no more: of those that do, the one
+    with the highest score for the key (rendezvous hashing). When one of them takes none any more,
+    its keys alone move; the same in server and clients."""
+    number = java_hash(sharding_key) & 0xFFFFFFFF
+    return max(queues, key=lambda queue_id: (_mixed(number ^ _mixed(queue_id + 1)), queue_id))
+
+
+def _mixed(number: int) -> int:
+    """The last step of MurmurHash3, 32 bits."""
+    number ^= number >> 16
+    number = number * 0x85EBCA6B & 0xFFFFFFFF
+    number ^= number >> 13
+    number = number * 0xC2B2AE35 & 0xFFFFFFFF
+    return number ^ number >> 16

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Final, TypeVar
+from urllib.parse import quote
 
 from app.domain.errors import CurlewError, IllegalGroup, IllegalTopic, InvalidRequest
 from app.domain.limits import NAME_CHARS_MAX, NAMESPACE_CHARS_MAX
@@ -85,6 +86,16 @@ def dead_letter_topic(group: str) -> str:
 def stored_name(namespace: str, name: str) -> str:
     """What a thing of the namespace is stored as. The name is checked elsewhere."""
     return f"{namespace}{NAMESPACE_SEPARATOR}{name}" if namespace else name
+
+
+def in_audit(name: str) -> str:
+    """A name as the resource of an entry has it: a slash, which parts names there, and what is not
+    printable are percent-encoded. No stored name has any; what a client asked for may."""
+    if name.isprintable() and "/" not in name:
+        return name
+    return "".join(
+        each if each.isprintable() and each != "/" else quote(each, safe="") for each in name
+    )
 
 
 def split_name(stored: str) -> tuple[str, str]:

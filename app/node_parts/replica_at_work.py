@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from app.api.relay.peers import Peers
+from app.api.peers.pool import Peers
 from app.api.replicas.dialing import dial
 from app.api.replicas.link import ReplicaLink
 from app.api.replicas.link_table import LinkTable
@@ -26,6 +26,7 @@ from app.replica.leadership import LeaderHooks
 from app.replica.replica_status import ReplicaStatus, Role
 from app.replica.runner import ReplicaRunner, RunnerParts, monotonic_ms
 from app.runtime.secure.cluster_secret import ClusterSecret
+from app.store import LogFigures
 from app.store.followed_store import FollowedStore
 from app.store.replica.replica_store import OpeningOptions, ReplicaDirectory
 
@@ -104,6 +105,10 @@ class ReplicaAtWork:
     def readable(self, *, is_stale: bool) -> FollowedStore | None:
         """What may be read while it follows; see `ReplicaRunner.readable`."""
         return self._runner.readable(is_stale=is_stale)
+
+    def log_figures(self) -> LogFigures | None:
+        """Of its log; None: it is not open."""
+        return self._runner.log_figures()
 
     @property
     def leads(self) -> bool:

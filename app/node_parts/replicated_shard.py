@@ -17,8 +17,8 @@ from typing import Final, NamedTuple, Self
 
 from typing_extensions import override
 
+from app.api.peers.pool import Peers
 from app.api.ports import FollowedStore, Follower, OwnReplica, ReadsHere, Replicas
-from app.api.relay.peers import Peers
 from app.api.replicas.link_table import LinkTable
 from app.broker.health import NodeState
 from app.cluster import Beat, Event, JoinRequest, Metadata, ReplicaSet, ShardView, WithoutReplica
@@ -44,10 +44,11 @@ from app.node_parts.replica_conditions import ReplicaConditions, ReplicaView
 from app.node_parts.served_term import ServedTerm, TermParts
 from app.replica.hand_over import successor
 from app.replica.leadership import LeaderHooks
+from app.replica.ports import CutTail
 from app.replica.replica_status import NOTHING, ReplicaStatus, Role
 from app.replica.unclean import UncleanLoss, loss_of
 from app.runtime.service import within
-from app.store import MessageStore, OsFiles, StoreUnusable
+from app.store import LogFigures, MessageStore, OsFiles, StoreUnusable
 from app.store.lifecycle.opening import ShardMeta
 from app.store.replica.node_id import NodeId, NodeIdUnreadable, node_id_of, settle
 from app.store.replica.replica_files import ReplicaFileDamaged
@@ -199,7 +200,8 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
             return  # an older database says nothing of it
         if not found.is_replica and not self._is_forgotten:
             sets, name = self._node.metadata.replica_sets, self._shard.shard
-            self._is_removed = await sets.was_removed(name, self.node_id)
+            joined_ms = self._shard.joined_ms[self.node_id]
+            self._is_removed = await sets.was_removed(name, self.node_id, joined_ms)
             if self._is_removed:
                 _LOG.error("an operator has taken this node out of the shard %r", name)
             else:
@@ -279,6 +281,10 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
         return self._status().members
 
     @override
+    def log_figures(self) -> LogFigures | None:
+        return None if self._replica is None else self._replica.log_figures()
+
+    @override
     def successor(self, node: str | None) -> str:
         return successor(self._shard.shard, self.node_id, self._status(), node)
 
@@ -292,6 +298,11 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
     @override
     def readers(self) -> Executor:
         return self._readers
+
+    @property
+    @override
+    def hears_leader(self) -> bool:
+        return self._status().leader is not None
 
     @override
     def readable(self, *, is_stale: bool) -> FollowedStore | None:
@@ -411,7 +422,7 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
             lambda: node.metadata.shard_rows(self.node_id),
             LeaderHooks(
                 *(self._serve, self._step_down, self._take_no_more, shard.shard),
-                on_gave_up=self._gave_up,
+                on_cut=self._was_cut,
             ),
             lambda: node.state.clock.is_apart,
         )
@@ -440,24 +451,24 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
     def _take_no_more(self) -> None:
         self._terms.take_no_more()
 
-    def _gave_up(self, start: int, size: int, kept_in: str) -> None:
-        """Count it, and tell it where operators look."""
-        self._given_up_bytes += size
-        telling = asyncio.get_running_loop().create_task(self._tell_given_up(start, size, kept_in))
+    def _was_cut(self, tail: CutTail) -> None:
+        """Count what was given up, and tell of any cut where operators look."""
+        if tail.is_loss:
+            self._given_up_bytes += tail.size
+        telling = asyncio.get_running_loop().create_task(self._tell_cut(tail))
         self._telling.add(telling)
         telling.add_done_callback(self._telling.discard)
 
-    async def _tell_given_up(self, start: int, size: int, kept_in: str) -> None:
+    async def _tell_cut(self, tail: CutTail) -> None:
         name, epoch = self._shard.shard, self._status().epoch
-        kept = f"kept in {kept_in}" if kept_in else "not kept, on a full disk"
-        said = f"{size} bytes from {start} on; {kept}"
-        _LOG.warning("what the leader of %r does not have is given up: %s", name, said)
+        kept = f"kept in {tail.kept_in}" if tail.kept_in else "no copy is kept"
+        said = f"{tail.size} bytes from {tail.start} on; {kept}"
+        _LOG.warning("what the leader of %r does not have was cut off: %s", name, said)
+        kind: Final = "replica_gave_up" if tail.is_loss else "replica_cut"
         try:
-            await self._node.metadata.events.note(
-                Event("replica_gave_up", name, self.node_id, epoch, said)
-            )
+            await self._node.metadata.events.note(Event(kind, name, self.node_id, epoch, said))
         except CurlewError as error:
-            _LOG.warning("the metadata does not know what was given up: %s", error.detail)
+            _LOG.warning("the metadata does not know what was cut off: %s", error.detail)
 
     # --- what is known
 

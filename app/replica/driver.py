@@ -53,11 +53,12 @@ from app.cluster.replication.events import (
 from app.cluster.replication.messages import Blocks, Hello, Message, Watermark, Welcome
 from app.cluster.replication.replica import Replica
 from app.cluster.replication.replica_state import ReplicaState, Timing
+from app.cluster.replication.shard_row import ElectUnclean
 from app.cluster.replication.terms import Member, TermStart, cut_history
 from app.domain.shortages import shortage_of
 from app.replica.kept_terms import history_document, history_of, promise_document, promise_of
 from app.replica.outgoing import Outgoing
-from app.replica.ports import Database, Peers, ReplicaOwner
+from app.replica.ports import CutTail, Database, Peers, ReplicaOwner
 from app.store.replica.block_reader import BlockReader
 from app.store.replica.block_walk import BlockRange, BlocksRefused, BlocksUnreadable
 from app.store.replica.incarnation import Incarnation
@@ -65,6 +66,7 @@ from app.store.replica.replica_files import ReplicaFiles
 from app.store.replica.replica_log import (
     CheckedBlocks,
     CutBelowWatermark,
+    KeptTail,
     ReplicaLog,
     ReplicaLogFailed,
 )
@@ -130,6 +132,8 @@ class ReplicaDriver:
         self._is_owner_leading = False
         """From the election until `step_down` was called, whatever came of the actions between."""
         self._paused_until_ms = 0
+        self._is_loss_to_tell = False
+        """Whether what is being cut may have been confirmed; a cut may end behind a pause."""
         self._could_not_lead_ms = parts.could_not_lead_ms
         self._full_since_ms: int | None = None
         """As the machine before the pause knew it."""
@@ -272,6 +276,8 @@ class ReplicaDriver:
             case ReadRow():
                 parts.database.read_row()
             case ChangeRow(change):
+                if isinstance(change, ElectUnclean):
+                    owner.accept_loss(change.term)
                 parts.database.change_row(change)
             case KeepPromise(promise):
                 parts.files.keep_promise(promise_document(promise))
@@ -304,9 +310,12 @@ class ReplicaDriver:
             case MakeAnew(reason):
                 owner.make_anew(reason)
                 self._leave_all(reason)
-            case BeginAnew(start, history, reason):
+            case BeginAnew(start, history, reason, is_loss):
                 self._log.check_begins(start)
                 owner.begin_anew(start, history, reason)
+                if is_loss:
+                    first = self._log.start
+                    owner.was_cut(CutTail(first, self._log.written - first, "", is_loss=True))
                 self._leave_all(reason)
 
     # --- actions
@@ -347,10 +356,17 @@ class ReplicaDriver:
 
     def _cut(self, end: int, *, is_loss: bool) -> None:
         self._parts.incarnation.note_cut(end)
-        size = self._log.written - end
-        kept = self._log.cut(end, self.high_watermark)
-        if is_loss and size > 0:
-            self._parts.owner.gave_up(end, size, "" if kept is None else kept.path)
+        self._is_loss_to_tell |= is_loss
+        before = self._log.written
+        self._tell_cut(before, self._log.cut(end, self.high_watermark))
+
+    def _tell_cut(self, before: int, kept: KeptTail | None) -> None:
+        """`before` is where the log ended; `kept` is None where nothing was cut."""
+        end = self._log.written
+        if kept is not None and end < before:
+            tail = CutTail(end, before - end, kept.path, self._is_loss_to_tell)
+            self._parts.owner.was_cut(tail)
+        self._is_loss_to_tell = False
 
     def _tell_ends(self) -> None:
         self._events.append((LogEnds(self._log.written, self._log.flushed), None))
@@ -409,7 +425,7 @@ class ReplicaDriver:
         if self.failed is not None or self._parts.now_ms() < self._paused_until_ms:
             return
         try:
-            self._log.finish_cut()
+            self._tell_cut(self._log.written, self._log.finish_cut())
             self._replica = self._new_replica()
         except ReplicaLogFailed as error:
             self._end("LOG_FAILED", str(error))

@@ -16,10 +16,18 @@ from typing import Final
 from typing_extensions import override
 
 from app.cluster.replication.confirmation import LogEnd
-from app.cluster.replication.events import Appended, Event, LogEnds, SyncFailed, UncleanJudged
+from app.cluster.replication.events import (
+    Appended,
+    Event,
+    LogEnds,
+    SyncFailed,
+    TakesNoMore,
+    UncleanJudged,
+)
 from app.cluster.replication.terms import Term
 from app.domain.errors import CurlewError, NotLeader
 from app.domain.positions import FlushMode
+from app.replica.ports import CutTail
 from app.store import MessageStore, ReplicaGate, StepPart
 from app.store.replica.term_block import QUEUE
 from app.store.write.gate import LogEnds as GateEnds
@@ -46,9 +54,8 @@ class LeaderHooks:
     on_unclean_judged: Callable[[UncleanJudged, int], object] = lambda *_: None
     """What an unclean election would lose, beside the time of the newest message that is here, in
     epoch milliseconds."""
-    on_gave_up: Callable[[int, int, str], object] = lambda *_: None
-    """What an unclean election gave up was cut off the log of this replica: from where on, how many
-    bytes, and the file that has them now."""
+    on_cut: Callable[[CutTail], object] = lambda _: None
+    """The end of the log of this replica was cut off."""
 
 
 class LeaderGate(ReplicaGate):
@@ -156,6 +163,12 @@ class Leadership:
         self._too_few = too_few
         self.gate.too_few = None if may_begin and not self._is_broker_there else too_few
 
+    def take_no_messages_while_full(self, nodes: tuple[str, ...]) -> None:
+        """R13: the disks of these members of the set are full, and they are needed. What the broker
+        says itself is taken, so that what has expired can be deleted everywhere."""
+        full = f"the disk of {', '.join(nodes)} is full" if nodes else None
+        self.store.refuse_for_replicas(full)
+
     def serve(self) -> None:
         """The term's block, and all before it, is confirmed: let the node begin."""
         if self._is_ending:
@@ -179,9 +192,16 @@ class Leadership:
             self._lacks(self, f"the broker cannot begin: {task.exception()!r}")
 
     def take_no_more(self) -> None:
-        """New work is for the next leader."""
+        """New work is for the next leader. The driver hears of it behind all that has a place."""
+        if self._is_ending:
+            return
         self.gate.refusal = self._refusal
         self._hooks.on_take_no_more()
+        self.store.when_written(self._takes_no_more)
+
+    def _takes_no_more(self, _error: CurlewError | None) -> None:
+        if not self._is_ending:
+            self._give(self, [TakesNoMore()])
 
     def _refusal(self) -> CurlewError:
         return NotLeader("what is written", self._hooks.shard)

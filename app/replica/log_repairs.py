@@ -1,10 +1,15 @@
 """Puts damaged blocks of the own log right with those of another replica.
 
-Below the high watermark the blocks of all replicas are the same, at the same places (the histories
-have to agree so far). So what is damaged here is asked for from the others, one after another, who
-give what they know to be confirmed: one that was opened a moment ago may know less of it. What
-comes is checked as blocks that a leader sends are, written over, synced and read again.
-Nothing of it concerns the machine: a replica asks and answers in every role.
+As far as the histories of two replicas agree their blocks are the same, at the same places,
+confirmed or not. So what is damaged here is asked for from the others: each place from one after
+another, and the others for other places meanwhile. What comes is checked as blocks that a leader
+sends are, written over the damaged records, synced and read again. Nothing of it concerns the
+machine: a replica asks and answers in every role.
+
+A record is given up when every other replica has answered that it does not have it whole. One
+that does not answer may have it: until then whoever needs the record is told to try again. An
+operator decides otherwise: by taking that replica out of the shard, which ends this object, or by
+an unclean election (`is_loss_accepted`).
 
 On the replica's thread, but for what `OtherReplicas` says. Places are physical offsets.
 """
@@ -26,17 +31,21 @@ from app.cluster.replication.messages import (
     RepairMessage,
 )
 from app.cluster.replication.terms import TermStart, common_end, cut_history
+from app.domain.errors import ShardUnavailable
 from app.domain.shortages import shortage_of
 from app.replica.ports import Peers
 from app.store.read.read_repair import OtherReplicas
 from app.store.replica.block_reader import BlockReader
 from app.store.replica.block_walk import BlockRange, BlocksRefused, BlocksUnreadable
-from app.store.replica.replica_log import ReplicaLog, ReplicaLogFailed
+from app.store.replica.replica_log import LogsDiffer, ReplicaLog, ReplicaLogFailed
 
 _LOG: Final = logging.getLogger(__name__)
 
 ANSWER_MS: Final = 1_000
 """How long one replica is waited for."""
+
+SILENT_MS: Final = 5_000
+"""One that did not answer in time is passed over for so long, or until it is heard."""
 
 AGAIN_MS: Final = 2_000
 """Behind a round in which no replica had it; so long readers do not wait for it either."""
@@ -45,18 +54,19 @@ READER_S: Final = 3.0
 """How long a reader waits for one record."""
 
 PLACES_MAX: Final = 10_000
-"""Damaged places, and places that nobody has, that are remembered. Beyond it readers see gaps."""
+"""Damaged places, and places that nobody has, that are remembered; readers of more are refused."""
+
+_SILENT: Final = "does not answer"
 
 _REASON_CHARS: Final = 200
 """Of what another replica is told."""
 
 
 class LogView(NamedTuple):
-    """The log as it is open now, and what of it is known to be confirmed."""
+    """The log as it is open now."""
 
     log: ReplicaLog
     reader: BlockReader
-    high_watermark: int
     history: tuple[TermStart, ...]
     leader: str | None
     """Who leads, if another replica does."""
@@ -80,6 +90,14 @@ class RepairHost(Protocol):
     def alarm(self, code: str, detail: str) -> None: ...
 
 
+class _Refusal(NamedTuple):
+    """Why a node did not help."""
+
+    reason: str
+    is_final: bool = False
+    """As in `BlocksNotGiven`."""
+
+
 @dataclass(slots=True)
 class _Place:
     """A damaged stretch."""
@@ -89,10 +107,12 @@ class _Place:
     is_sure: bool
     """Whether a block begins at `start`; else a reader believes so."""
     due_ms: int = 0
-    tried: dict[str, str] = field(default_factory=dict)
+    tried: dict[str, _Refusal] = field(default_factory=dict)
     """Nodes that did not help in this round, and why."""
     has_failed: bool = False
     """Whether a round is over in which nobody helped."""
+    unasked: tuple[str, ...] = ()
+    """Nodes that may have it, as of the last round."""
     mended_bytes: int = 0
     readers: list["_Reader"] = field(default_factory=list)
 
@@ -102,6 +122,14 @@ class _Reader(NamedTuple):
 
     at: int
     is_mended: "Future[bool]"
+
+
+class _Nobody(NamedTuple):
+    """Of a place with which nobody has helped."""
+
+    until_ms: int
+    """Nobody is asked again before then."""
+    unasked: tuple[str, ...]
 
 
 class _Question(NamedTuple):
@@ -126,20 +154,25 @@ class LogRepairs(OtherReplicas):
         """`post` has a callable called on the replica's thread."""
         self.mended_bytes = 0
         """Since the start."""
+        self.is_loss_accepted = False
+        """An operator has this replica lead with what is good here, whatever the others have."""
         self._peers = peers
         self._peer_nodes = tuple(peer_nodes)
         self._host = host
         self._now_ms = now_ms
         self._post = post
         self._places: list[_Place] = []
-        self._question: _Question | None = None
+        self._questions: dict[str, _Question] = {}
+        """Those that are not answered yet, by node."""
+        self._silent_until_ms: dict[str, int] = {}
+        """Nodes that did not answer."""
         self._last_number = 0
         self._detail = ""
         """Of the alarm."""
         self._helper: str | None = None
         """Who has helped last."""
-        self._nobody_has: dict[int, int] = {}
-        """Places that nobody has, and until when nobody is asked again."""
+        self._nobody_has: dict[int, _Nobody] = {}
+        """By place."""
         self._thread: int | None = None
         self._lock = threading.Lock()
         self._is_shut = True
@@ -152,7 +185,23 @@ class LogRepairs(OtherReplicas):
     def is_worth_asking(self, physical_offset: int) -> bool:
         if self._is_shut or not self._peer_nodes:
             return False
-        return self._now_ms() >= self._nobody_has.get(physical_offset, 0)
+        nobody = self._nobody_has.get(physical_offset)
+        return nobody is None or self._now_ms() >= nobody.until_ms
+
+    @override
+    def refuse_unasked(self, physical_offset: int) -> None:
+        if not self._peer_nodes or self.is_loss_accepted:
+            return
+        nobody = self._nobody_has.get(physical_offset)
+        if nobody is not None and not nobody.unasked:
+            return
+        others = self._peer_nodes if nobody is None else nobody.unasked
+        raise ShardUnavailable(
+            f"the record at {physical_offset} of the log is damaged here, and may be whole at"
+            f" {', '.join(sorted(others))}, which did not say yet",
+            hint="start that node, or take it out of the shard: curlew cluster remove-node",
+            retry_after_s=round(AGAIN_MS / 1_000),
+        )
 
     @override
     def fetch(self, physical_offset: int) -> bool:
@@ -182,7 +231,7 @@ class LogRepairs(OtherReplicas):
         """Readers may ask from now on."""
         with self._lock:
             self._thread, self._is_shut = threading.get_ident(), False
-        self._question = None  # of another opening, whose log may have been another one
+        self._questions.clear()  # of another opening, whose log may have been another one
 
     def shut(self) -> None:
         """Let no reader wait any more. What is damaged is still asked for."""
@@ -205,59 +254,89 @@ class LogRepairs(OtherReplicas):
         return min(places, default=None)
 
     def is_hopeless(self, start: int) -> bool:
-        """Whether nobody has helped with any damage at or behind it yet."""
-        return all(each.has_failed for each in self._places if each.end > start)
+        """Whether no other replica has what is damaged at or behind it."""
+        places = [each for each in self._places if each.end > start]
+        return self.is_loss_accepted or all(each.has_failed and not each.unasked for each in places)
 
     def heard(self, node: str, message: RepairMessage, data: bytes) -> None:
         """Another replica asks, or answers."""
+        self._silent_until_ms.pop(node, None)
         if isinstance(message, AskBlocks):
             self._answer_to(node, message)
             return
-        question = self._question
-        if question is None or (question.number, question.node) != (message.question, node):
+        question = self._questions.get(node)
+        if question is None or question.number != message.question:
             return  # it comes too late
-        self._question = None
+        del self._questions[node]
         if isinstance(message, BlocksNotGiven):
-            question.place.tried[node] = message.reason
+            question.place.tried[node] = _Refusal(message.reason, message.is_final)
         else:
             self._take(question, message, data)
         self.work()
 
     def work(self) -> None:
         """Ask for what is due; call it now and then."""
-        view, now_ms, question = self._host.log_view(), self._now_ms(), self._question
-        if question is not None:
-            if now_ms - question.asked_ms < ANSWER_MS:
-                return
-            question.place.tried[question.node] = "does not answer"
-            self._question = None
+        view, now_ms = self._host.log_view(), self._now_ms()
+        self._note_silent(now_ms)
         if view is None or view.log.failed is not None:
             return
         self._forget_what_is_gone(view)
-        for place in list(self._places):
-            if place.due_ms <= now_ms:
-                node = self._next_node(place, view)
-                if node is not None:
-                    self._ask(node, place, view)
-                    return
-                self._give_up(place)
+        # What is due for longest goes first: what only a replica may have that does not answer is
+        # due again before the last one has its turn.
+        asked = {id(question.place) for question in self._questions.values()}
+        due = [each for each in self._places if each.due_ms <= now_ms and id(each) not in asked]
+        for place in sorted(due, key=lambda each: each.due_ms):
+            if len(self._questions) == len(self._peer_nodes):
+                break
+            self._go_round(place, view, now_ms)
         self._tell()
+
+    def _note_silent(self, now_ms: int) -> None:
+        for question in list(self._questions.values()):
+            if now_ms - question.asked_ms >= ANSWER_MS:
+                del self._questions[question.node]
+                question.place.tried[question.node] = _Refusal(_SILENT)
+                self._silent_until_ms[question.node] = now_ms + SILENT_MS
+
+    def _go_round(self, place: _Place, view: LogView, now_ms: int) -> None:
+        """Ask the next node for a place, when it is not asked for another one; give it up for now
+        behind the last."""
+        left: list[str] = []
+        for node in (self._helper, view.leader, *self._peer_nodes):
+            if node is None or node in place.tried:
+                continue
+            if self._silent_until_ms.get(node, 0) > now_ms:
+                place.tried[node] = _Refusal(_SILENT)
+            else:
+                left.append(node)
+        free = next((node for node in left if node not in self._questions), None)
+        if free is not None:
+            self._ask(free, place, view)
+        elif not left:
+            self._give_up(place)
 
     # --- asking
 
     def _read_in_vain(self, reader: _Reader) -> None:
         at = reader.at
         view, known = self._host.log_view(), self._covering(at)
-        if view is None or not view.log.start <= at < view.high_watermark:
+        if view is None:
+            if known is None and len(self._places) < PLACES_MAX:  # it is asked for when it may be
+                self._places.append(_Place(at, at + 1, is_sure=False))
+            _answer([reader], is_mended=False)
+        elif not view.log.start <= at < view.log.written:  # the reader has a wrong place
+            self._remember_nobody(at)
             _answer([reader], is_mended=False)
         elif known is not None and known.has_failed and known.due_ms > self._now_ms():
-            _answer([reader], is_mended=False)  # nobody helps before then
+            self._remember_nobody(at, known.unasked)  # nobody helps before then
+            _answer([reader], is_mended=False)
         elif known is not None:
             known.readers.append(reader)
         elif view.reader.is_good(at):  # it has been put right, or the reader has a wrong place
             self._remember_nobody(at)
             _answer([reader], is_mended=True)
         elif len(self._places) >= PLACES_MAX:
+            self._remember_nobody(at, self._peer_nodes)
             _answer([reader], is_mended=False)
         else:
             self._places.append(_Place(at, at + 1, is_sure=False, readers=[reader]))
@@ -266,15 +345,12 @@ class LogRepairs(OtherReplicas):
     def _covering(self, at: int) -> _Place | None:
         return next((each for each in self._places if each.start <= at < each.end), None)
 
-    def _next_node(self, place: _Place, view: LogView) -> str | None:
-        wanted = (self._helper, view.leader, *self._peer_nodes)
-        return next((n for n in wanted if n is not None and n not in place.tried), None)
-
     def _ask(self, node: str, place: _Place, view: LogView) -> None:
-        """Up to the end of the log: the other one knows what of it is confirmed."""
+        """Up to the end of the log."""
         self._last_number += 1
         end = view.log.written
-        self._question = _Question(self._last_number, node, place, place.start, self._now_ms())
+        question = _Question(self._last_number, node, place, place.start, self._now_ms())
+        self._questions[node] = question
         history = cut_history(view.history, end)
         self._peers.send(node, AskBlocks(self._last_number, place.start, end, history))
 
@@ -283,22 +359,25 @@ class LogRepairs(OtherReplicas):
         if view is None or place not in self._places:
             return
         if given.start != question.start or given.end > view.log.written:
-            place.tried[node] = "sent other blocks than it was asked for"
+            place.tried[node] = _Refusal("sent other blocks than it was asked for")
             return
         try:
             checked = view.log.check(BlockRange(given.start, given.end, data))
             place.mended_bytes += view.log.mend(checked)
         except BlocksRefused as error:
-            place.tried[node] = f"sent what is no good block: {error}"
+            place.tried[node] = _Refusal(f"sent what is no good block: {error}")
+        except LogsDiffer as error:
+            _LOG.error("the blocks of %s from %d on are not taken: %s", node, given.start, error)
+            place.tried[node] = _Refusal(f"has another log: {error}", is_final=True)
         except ReplicaLogFailed as error:
             self._host.log_failed(str(error))
         except OSError as error:
-            place.tried[node] = f"it cannot be written: {error}"
+            place.tried[node] = _Refusal(f"it cannot be written: {error}")
             if shortage_of(error) is None:
                 _LOG.error("the log at %d cannot be put right: %s", given.start, error)
         else:
             self._helper, place.is_sure, place.start = node, True, given.end
-            place.has_failed = False
+            place.has_failed, place.unasked = False, ()
             place.tried.clear()
             self._go_on(place, view, node)
 
@@ -322,25 +401,31 @@ class LogRepairs(OtherReplicas):
         self._host.is_mended(self.damaged_count)
 
     def _give_up(self, place: _Place) -> None:
-        """Nobody has it for now."""
+        """A round in which nobody helped is over."""
         place.due_ms, place.has_failed = self._now_ms() + AGAIN_MS, True
+        tried = sorted(place.tried.items())
+        place.unasked = tuple(node for node, refusal in tried if not refusal.is_final)
+        place.tried.clear()
+        self._remember_nobody(place.start, place.unasked)
+        for reader in place.readers:
+            self._remember_nobody(reader.at, place.unasked)
         _answer(place.readers, is_mended=False)
         place.readers = []
         if not place.is_sure:
-            self._places.remove(place)
-            self._remember_nobody(place.start)
+            if not place.unasked:  # else it is asked for again: the reader may not come again
+                self._places.remove(place)
             return
-        self._remember_nobody(place.start)
-        why = "; ".join(f"{node}: {reason}" for node, reason in sorted(place.tried.items()))
-        place.tried.clear()
+        why = "; ".join(f"{node}: {refusal.reason}" for node, refusal in tried)
         self._detail = (
             f"the log is damaged at {place.start}, and no other replica has helped ({why})"
         )
+        if place.unasked:
+            self._detail += f"; {', '.join(place.unasked)} may have it"
 
-    def _remember_nobody(self, at: int) -> None:
+    def _remember_nobody(self, at: int, unasked: tuple[str, ...] = ()) -> None:
         if len(self._nobody_has) >= PLACES_MAX:
             self._nobody_has.clear()
-        self._nobody_has[at] = self._now_ms() + AGAIN_MS
+        self._nobody_has[at] = _Nobody(self._now_ms() + AGAIN_MS, unasked)
 
     def _forget_what_is_gone(self, view: LogView) -> None:
         """What retention has deleted, or a cut."""
@@ -362,22 +447,24 @@ class LogRepairs(OtherReplicas):
     # --- answering
 
     def _answer_to(self, node: str, asked: AskBlocks) -> None:
-        blocks = self._blocks_for(asked) if self._peers.has_room(node) else "it is busy"
-        if isinstance(blocks, str):
-            self._peers.send(node, BlocksNotGiven(asked.question, blocks[:_REASON_CHARS]))
+        has_room = self._peers.has_room(node)
+        blocks = self._blocks_for(asked) if has_room else _Refusal("it is busy")
+        if isinstance(blocks, _Refusal):
+            reason = blocks.reason[:_REASON_CHARS]
+            self._peers.send(node, BlocksNotGiven(asked.question, reason, blocks.is_final))
         else:
             given = GivenBlocks(asked.question, blocks.start, blocks.end)
             self._peers.send_blocks(node, given, blocks.data)
 
-    def _blocks_for(self, asked: AskBlocks) -> BlockRange | str:
+    def _blocks_for(self, asked: AskBlocks) -> BlockRange | _Refusal:
         """Good ones, or why there are none."""
         view = self._host.log_view()
         if view is None:
-            return "it is paused"
-        end = view.high_watermark
+            return _Refusal("it is paused")
+        end = view.log.written
         end = common_end(cut_history(view.history, end), end, asked.history, asked.end)
         if not view.log.start <= asked.start < end:
-            return "it does not have it, or not as confirmed"
+            return _Refusal("it does not have it", is_final=True)
         problem = ""
         for read in (view.reader.read, view.reader.first):
             try:
@@ -386,9 +473,11 @@ class LogRepairs(OtherReplicas):
                 problem = str(error)
                 if error.at is not None and error.at > asked.start:  # all before it are good
                     self.found(error.at, error.at + 1)
-            except (BlocksUnreadable, OSError) as error:
-                return f"it cannot be read there either: {error}"
-        return f"it is damaged there, too: {problem}"
+            except BlocksUnreadable as error:
+                return _Refusal(f"it cannot be read there either: {error}", is_final=True)
+            except OSError as error:
+                return _Refusal(f"it cannot be read there now: {error}")
+        return _Refusal(f"it is damaged there, too: {problem}", is_final=True)
 
 
 def _answer(readers: Sequence[_Reader], *, is_mended: bool) -> None:

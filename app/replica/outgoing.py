@@ -38,6 +38,8 @@ class Outgoing:
         self._history = history
         self._check = check
         self._offers: dict[str, _Offer] = {}
+        self._last: BlockRange | None = None
+        """What was read last, as long as this replica leads: nothing of it changes meanwhile."""
 
     def offer(self, blocks: SendBlocks, term: Term) -> None:
         """Send these behind what the node was offered on the same connection."""
@@ -53,6 +55,7 @@ class Outgoing:
     def forget_all(self) -> None:
         """The leadership is over."""
         self._offers.clear()
+        self._last = None
 
     def next_start(self, node: str) -> int | None:
         """Where the node goes on; None: it has been sent all."""
@@ -70,9 +73,7 @@ class Outgoing:
         while node in self._offers and self._peers.has_room(node):
             offer = self._offers[node]
             wanted = offer.blocks
-            blocks = self._reader.read(wanted.start, wanted.end)
-            if blocks.start < wanted.high_watermark:
-                self._check(blocks)
+            blocks = self._read(wanted)
             starts = tuple(
                 each for each in self._history() if blocks.start <= each.start < blocks.end
             )
@@ -90,3 +91,17 @@ class Outgoing:
             else:
                 del self._offers[node]
             self._peers.send_blocks(node, message, blocks.data)
+
+    def _read(self, wanted: SendBlocks) -> BlockRange:
+        """The next blocks; those that another follower was sent last are not read again."""
+        is_confirmed = wanted.start < wanted.high_watermark
+        last, self._last = self._last, None
+        if last is not None and last.start == wanted.start and last.end <= wanted.end:
+            blocks = last
+        else:
+            read = self._reader.read if is_confirmed else self._reader.read_new
+            blocks = read(wanted.start, wanted.end)
+        if is_confirmed:
+            self._check(blocks)
+        self._last = blocks
+        return blocks

@@ -18,12 +18,13 @@ from typing_extensions import override
 from app.cluster.replication.confirmation import LogEnd
 from app.cluster.replication.events import Appended, Event, RoomSeen, UncleanJudged
 from app.cluster.replication.terms import Term, TermStart
+from app.domain.errors import ShardUnavailable
 from app.domain.limits import MIB
 from app.domain.shortages import shortage_of
 from app.replica.kept_terms import history_document
 from app.replica.leadership import LeaderHooks, Leadership
 from app.replica.log_repairs import LogRepairs
-from app.replica.ports import ReplicaOwner
+from app.replica.ports import CutTail, ReplicaOwner
 from app.store import MessageStore
 from app.store.damage import DamageKind
 from app.store.followed_store import FollowedStore
@@ -97,7 +98,9 @@ class StoreOwner(ReplicaOwner):
         self._loop = loop
         self._post = post
         self._high_watermark = 0
-        self._is_open = self._is_to_begin = False
+        self.is_open = False
+        """Whether `following` is there; also behind an opening that has failed: the one before."""
+        self._is_to_begin = False
         self._unreadable: tuple[str, str] | None = None
         """The alarm that tells why nothing more is dispatched before the store is opened anew."""
         self._pool = ThreadPoolExecutor(1, "curlew-replica-checkpoint")
@@ -113,6 +116,8 @@ class StoreOwner(ReplicaOwner):
         """Before the next opening."""
         self._delete_below = 0
         """Where the leader's log begins, as it said."""
+        self._accepted: Term | None = None
+        """The last term for which an operator has accepted a loss."""
 
     def open(self) -> None:
         """Open the directory to follow. Raises as `ReplicaStore.open`."""
@@ -121,10 +126,11 @@ class StoreOwner(ReplicaOwner):
         for found in parts.recovery.damages:
             repairs.found(found.start, found.end)
         parts.reader.source.repair.others = repairs
+        repairs.is_loss_accepted = False
         repairs.begin()
         self._high_watermark = self._checkpoint_end = self.following.high_watermark
         self._written_end = self._checkpoint_end
-        self._is_open = True
+        self.is_open = True
         self.followed = FollowedStore(self.following.parts)
         self.following.dispatcher.before_floors = self.followed.hold
         self.is_spoiled, self._unreadable = False, None
@@ -154,6 +160,8 @@ class StoreOwner(ReplicaOwner):
             self._unreadable = "BLOCKS_UNREADABLE", str(error)
             self.alarm(*self._unreadable)
             self.is_damaged(self.following.high_watermark)
+        except ShardUnavailable as error:  # the next tick goes on
+            self.alarm("LOG_DAMAGED", error.detail)
         except OSError as error:
             if shortage_of(error) is None:
                 self._unreadable = "DISPATCH_FAILED", str(error)
@@ -188,7 +196,7 @@ class StoreOwner(ReplicaOwner):
 
     def _ask_store_for_room(self, leading: Leadership) -> None:
         """On the event loop."""
-        refusal = leading.store.status().refusal
+        refusal = leading.store.status().refusal_here
         self._post(lambda: self._tell_of_room(lambda: refusal) if self.leading is leading else None)
 
     def _tell_of_room(self, find: Callable[[], str | None]) -> None:
@@ -231,7 +239,12 @@ class StoreOwner(ReplicaOwner):
     # --- the port
 
     @override
+    def accept_loss(self, term: Term) -> None:
+        self._accepted = term
+
+    @override
     def append_term_start(self, term: Term) -> None:
+        self.repairs.is_loss_accepted = term == self._accepted
         self._refuse_to_lead_over_damage()
         self._end_checkpoint()
         self._end_reads()  # what is dispatched from here on may not be confirmed
@@ -255,6 +268,8 @@ class StoreOwner(ReplicaOwner):
             self.is_damaged(following.high_watermark)
             self._refuse_to_lead_over_damage()
             raise ReplicaLogFailed(f"the own log cannot be read: {error}") from error
+        except ShardUnavailable as error:
+            raise BlocksRefused(error.detail) from error
         self.leading = leading
         self.repairs.begin()
         self._is_to_begin = True
@@ -262,7 +277,8 @@ class StoreOwner(ReplicaOwner):
 
     def _refuse_to_lead_over_damage(self) -> None:
         """What is not dispatched yet is damaged, and another replica may have it: that comes first.
-        Who has asked them all in vain leads with what is good."""
+        Where all have said that they do not, or an operator has an unclean election, it leads with
+        what is good."""
         start = self.following.high_watermark
         damaged = self.repairs.first_behind(start)
         if damaged is not None and not self.repairs.is_hopeless(start):
@@ -361,8 +377,8 @@ class StoreOwner(ReplicaOwner):
         self._loop.call_soon_threadsafe(self._hooks.on_unclean_judged, judged, newest_ms)
 
     @override
-    def gave_up(self, start: int, size: int, kept_in: str) -> None:
-        self._loop.call_soon_threadsafe(self._hooks.on_gave_up, start, size, kept_in)
+    def was_cut(self, tail: CutTail) -> None:
+        self._loop.call_soon_threadsafe(self._hooks.on_cut, tail)
 
     @override
     def make_anew(self, reason: str) -> None:
@@ -416,7 +432,7 @@ class StoreOwner(ReplicaOwner):
         finally:
             self._pool.shutdown()
             self._end_reads()
-            if self._is_open:
+            if self.is_open:
                 self.following.close()
             self._directory.release()
 

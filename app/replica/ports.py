@@ -1,13 +1,25 @@
 """What a replica needs of the connections, the database and the node. On the driver's thread."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from app.cluster.replication.confirmation import LogEnd
 from app.cluster.replication.events import UncleanJudged
 from app.cluster.replication.messages import Blocks, GivenBlocks, PeerMessage
 from app.cluster.replication.shard_row import RowChange
 from app.cluster.replication.terms import Term, TermStart
+
+
+class CutTail(NamedTuple):
+    """What was cut off the end of the log, since the leader has something else there."""
+
+    start: int
+    size: int
+    """Bytes of it."""
+    kept_in: str
+    """The file that has them now; empty: none, for want of room or as the whole log went."""
+    is_loss: bool
+    """Whether an unclean election gave it up: it may have been confirmed."""
 
 
 class Peers(Protocol):
@@ -87,6 +99,11 @@ class ReplicaOwner(Protocol):
     and `LogEnds` when it is written or synced further; a failed sync as `SyncFailed`.
     """
 
+    def accept_loss(self, term: Term) -> None:
+        """An operator has this replica stand uncleanly: if it leads in this term, then with what is
+        good here, whatever of it others may have whole."""
+        ...
+
     def append_term_start(self, term: Term) -> None:
         """Append and sync the block that begins the term. `Appended` follows, with its start.
 
@@ -110,7 +127,8 @@ class ReplicaOwner(Protocol):
         ...
 
     def take_no_more(self) -> None:
-        """Refuse new work with `NOT_LEADER`; what is under way goes on."""
+        """Refuse new work with `NOT_LEADER`; what is under way goes on. `TakesNoMore` is given
+        behind the last `Appended`."""
         ...
 
     def step_down(self, reason: str) -> LogEnd:
@@ -123,9 +141,8 @@ class ReplicaOwner(Protocol):
         """Answer the operator who has asked."""
         ...
 
-    def gave_up(self, start: int, size: int, kept_in: str) -> None:
-        """So many bytes of the log from `start` on, which may have been confirmed, were cut, since
-        an election gave them up. `kept_in`: the file that has them now; empty: none."""
+    def was_cut(self, tail: CutTail) -> None:
+        """The end of the log was cut off, since the leader has something else there."""
         ...
 
     def is_damaged(self, at: int) -> None:

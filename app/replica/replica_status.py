@@ -73,6 +73,8 @@ class ReplicaStatus:
     """The other replicas; only while it leads."""
     alarms: tuple[ReplicaAlarm, ...] = ()
     failed: str | None = None
+    full_nodes: tuple[str, ...] = ()
+    """Nodes without whose disks, which are full, too few would be in sync; only while it leads."""
     lacking_count: int = 0
     """So many more would have to answer before sends are taken; only while it leads."""
     is_member: bool = False
@@ -85,6 +87,8 @@ class ReplicaStatus:
     """Whether it follows, and may answer reads as its leader does."""
     is_clock_off: bool = False
     """Whether the clock of its own node is apart from the database's."""
+    is_being_elected: bool = False
+    """Whether it has asked the row to name it, and has no answer yet."""
 
 
 NOTHING = ReplicaStatus(Role.PAUSED, 0, None, 0, 0, 0, (), 0)
@@ -116,10 +120,12 @@ def status_of(
         state.promise.in_sync_version,
         () if leader is None else _members(leader, state.end.written, state.now_ms),
         tuple(alarms),
+        full_nodes=() if leader is None else leader.full_nodes,
         lacking_count=leader.lacking_members if role is Role.LEADER and leader is not None else 0,
         is_member=state.is_in_sync,
         is_current=replica.is_current,
         is_clock_off=state.is_clock_off,
+        is_being_elected=replica.is_being_elected,
     )
 
 

@@ -18,7 +18,14 @@ from typing import Final
 
 from typing_extensions import override
 
-from app.cluster.replication.events import Disconnected, Event, SyncFailed, Tick, TransferAsked
+from app.cluster.replication.events import (
+    Disconnected,
+    Event,
+    StopAsked,
+    SyncFailed,
+    Tick,
+    TransferAsked,
+)
 from app.cluster.replication.messages import (
     AskBlocks,
     BlocksNotGiven,
@@ -33,6 +40,7 @@ from app.replica.log_repairs import LogRepairs, LogView, RepairHost
 from app.replica.owner import StoreOwner
 from app.replica.ports import Connections, Database, Replicating
 from app.replica.replica_status import NOTHING, ReplicaAlarm, ReplicaStatus, Role, status_of
+from app.store import LogFigures
 from app.store.followed_store import FollowedStore
 from app.store.replica.replica_store import OpeningOptions, ReplicaDirectory
 
@@ -40,6 +48,9 @@ _LOG: Final = logging.getLogger(__name__)
 
 ALARM_SHOWN_MS: Final = 60_000
 """How long an alarm that is not raised again is shown."""
+
+ELECTED_S: Final = 2.0
+"""A stop waits so long to hear whether this replica was elected just now."""
 
 _LEADING: Final = (Role.LEADER, Role.TAKING_OVER)
 
@@ -95,9 +106,12 @@ class ReplicaRunner(Replicating, RepairHost):
         self._openings = self._heard_openings = 0
         """How often connections were to be made anew, and how often the event loop has done it."""
         self._too_few: str | None = None
+        self._full_nodes: tuple[str, ...] = ()
         self._is_stopping = self._is_killed = False
         self._is_stop_asked = False
         """By the event loop, also before there is a thread that can stop."""
+        self._is_stop_heard = False
+        """By the thread; `status` is of behind it."""
         self._started: asyncio.Future[None] = self._loop.create_future()
         self._thread = threading.Thread(target=self._run, name="curlew-replica", daemon=True)
 
@@ -114,16 +128,30 @@ class ReplicaRunner(Replicating, RepairHost):
 
     async def stop(self, within_s: float = 10.0) -> None:
         """Hand over if this replica leads, within this time; bring all to the medium, and close.
-        Cancelled it does not hand over, and is cancelled when it has closed all the same."""
+        One that is being elected waits for what becomes of that. Cancelled it does not hand over,
+        and is cancelled when it has closed all the same."""
         self._is_stop_asked = True
-        end_s = self._loop.time() + within_s
-        self.transfer(TransferAsked())
+        since_s = self._loop.time()
+        self._queue.put(self._hear_stop)
         try:
-            while self._status.role in _LEADING and self._loop.time() < end_s:  # noqa: ASYNC110
+            while self._loop.time() - since_s < self._leaves_within_s(within_s):  # noqa: ASYNC110
                 await asyncio.sleep(self._parts.timing.tick_ms / 1_000)
         finally:
             self._queue.put(self._stop)
             await self._join()
+
+    def _leaves_within_s(self, within_s: float) -> float:
+        """How long a stop waits for another one to lead, as far as is known by now."""
+        if not self._thread.is_alive() or self._failed is not None:
+            return 0.0
+        if not self._is_stop_heard or self._status.is_being_elected:
+            return ELECTED_S
+        return within_s if self._status.role in _LEADING else 0.0
+
+    def _hear_stop(self) -> None:
+        self._give(StopAsked())
+        self._look()
+        self._is_stop_heard = True
 
     async def kill(self) -> None:
         """End at once, as by a kill: nothing is handed over, synced or noted."""
@@ -167,6 +195,10 @@ class ReplicaRunner(Replicating, RepairHost):
         status = self._status
         is_readable = status.is_member if is_stale else status.is_current
         return self._owner.followed if is_readable and status.role is Role.FOLLOWER else None
+
+    def log_figures(self) -> LogFigures | None:
+        """Of the log of this replica; None: it is not open. Any thread."""
+        return self._owner.following.figures() if self._owner.is_open else None
 
     # --- connections
 
@@ -215,7 +247,6 @@ class ReplicaRunner(Replicating, RepairHost):
         return LogView(
             store.log,
             store.reader,
-            min(driver.high_watermark, store.log.written),
             driver.history(),
             None if heard is None or owner.leading is not None else heard[0],
         )
@@ -399,7 +430,9 @@ class ReplicaRunner(Replicating, RepairHost):
                 mended_bytes=repairs.mended_bytes,
                 leader=None,
                 members=(),
+                full_nodes=(),
                 lacking_count=0,
+                is_being_elected=False,
                 alarms=tuple(alarms),
                 failed=self._failed,
             )
@@ -416,8 +449,12 @@ class ReplicaRunner(Replicating, RepairHost):
                 self._too_few = too_few
                 refuse = partial(leading.refuse_while, too_few, may_begin=leader.is_set_small)
                 self._loop.call_soon_threadsafe(refuse)
+            full_nodes = self._status.full_nodes
+            if full_nodes != self._full_nodes:
+                self._full_nodes = full_nodes
+                self._loop.call_soon_threadsafe(leading.take_no_messages_while_full, full_nodes)
         else:
-            self._too_few = None
+            self._too_few, self._full_nodes = None, ()
 
     # --- the end
 

@@ -128,8 +128,10 @@ class Service:
                 self.failures += 1
                 # An OSError's own text has the path, which clients need not know; the log has it.
                 text = (isinstance(error, OSError) and error.strerror) or error
-                self.problem = f"{type(error).__name__}: {text}"
-                _LOG.exception("service %s failed; it goes on", self.name)
+                problem, before = f"{type(error).__name__}: {text}", self.problem
+                self.problem = problem
+                if problem != before:  # once: some services have fifty turns a second
+                    _LOG.exception("service %s failed; it goes on", self.name)
             else:
                 self.problem = None
             finally:

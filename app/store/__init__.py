@@ -5,12 +5,14 @@ What is named here is public; nothing deeper is, except `formats`, which is pure
 
 from app.store.config import StoreConfig
 from app.store.damage import DamageKind
-from app.store.fs.files import ColdRead, FilePart, FileSystem, OsFiles, StoreLocked
+from app.store.fs.files import ColdRead, DiskUsage, FilePart, FileSystem, OsFiles, StoreLocked
 from app.store.lifecycle.checkpoints import Checkpointing
 from app.store.lifecycle.opening import StoreUnusable
 from app.store.lifecycle.retention_holds import RetentionHolds
 from app.store.lifecycle.retention_policy import FOREVER_MS, RetentionPolicy
 from app.store.lifecycle.retention_run import RetentionReport
+from app.store.log.log_figures import LogFigures
+from app.store.log.sync_times import SYNC_BUCKETS_S, SyncTimes
 from app.store.message_store import MessageStore
 from app.store.queues.consume_queue import Unit
 from app.store.read.lookups import KeyedRecords
@@ -32,11 +34,13 @@ from app.store.write.worker import Turns
 
 __all__ = [
     "FOREVER_MS",
+    "SYNC_BUCKETS_S",
     "Answer",
     "Appended",
     "Checkpointing",
     "ColdRead",
     "DamageKind",
+    "DiskUsage",
     "Done",
     "FilePart",
     "FileSystem",
@@ -45,6 +49,7 @@ __all__ = [
     "Gap",
     "Gate",
     "KeyedRecords",
+    "LogFigures",
     "MessageStore",
     "OsFiles",
     "Page",
@@ -60,6 +65,7 @@ __all__ = [
     "StoreLocked",
     "StoreStatus",
     "StoreUnusable",
+    "SyncTimes",
     "Timer",
     "TimerLog",
     "TimerLogDamaged",

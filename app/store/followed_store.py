@@ -10,11 +10,14 @@ reader threads. The event loop never waits here.
 """
 
 import threading
+from collections.abc import Sequence
 from typing import Final
 
 from app.domain.limits import MIB
 from app.domain.names import FLOORS_TOPIC
+from app.store.damage import DamageKind
 from app.store.lifecycle.store_parts import StoreParts
+from app.store.read.queue_reads import Gap
 from app.store.readable_queues import ReadableQueues
 from app.store.topics.topic_floors import QUEUE, TopicFloors, decode_state
 
@@ -28,6 +31,7 @@ class FollowedStore(ReadableQueues):
     def __init__(self, parts: StoreParts) -> None:
         super().__init__(parts)
         self._floors = TopicFloors(parts.queues)
+        self._damages = parts.repair.damages
         self._taken = self.bounds(FLOORS_TOPIC, QUEUE).min_offset
         """Entries below are in `_floors`."""
         self._changed = threading.Condition()
@@ -47,7 +51,8 @@ class FollowedStore(ReadableQueues):
 
     def take_floors(self) -> bool:
         """Take some of the entries that are dispatched; whether there are more. Waits for the disk;
-        raises `OSError`."""
+        raises `OSError`, or `ShardUnavailable` where another replica may have a damaged one. What
+        none has is passed over, and counted as damage."""
         end = self.bounds(FLOORS_TOPIC, QUEUE).max_offset
         if self._taken < end:
             read = self.read(
@@ -60,12 +65,18 @@ class FollowedStore(ReadableQueues):
             )
             for record in read.records:
                 self._floors.take(decode_state(self.decode(record).body))
-            self._taken = max(read.next_offset, self._taken + 1)  # a damaged one is passed over
+            self._note_lost(read.gaps)
+            self._taken = max(read.next_offset, self._taken + 1)
         has_more = self._taken < end
         if self._is_held and not has_more:
             with self._changed:
                 self._is_held = False
         return has_more
+
+    def _note_lost(self, gaps: Sequence[Gap]) -> None:
+        for first, end, _ in gaps:
+            what = f"entries {first} to {end} of {FLOORS_TOPIC} cannot be read"
+            self._damages.note(DamageKind.SYSTEM_RECORD, what, count=end - first)
 
     def shut(self) -> None:
         """Let nobody begin to read any more, and wait for those who do. Idempotent."""

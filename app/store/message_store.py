@@ -24,7 +24,7 @@ from app.store import paths
 from app.store.config import StoreConfig
 from app.store.formats.frame.batch_frame import RequestFrame
 from app.store.formats.record.record import CHECKSUM_BYTES
-from app.store.fs.files import ColdRead, FileSystem, Lock
+from app.store.fs.files import ColdRead, DiskUsage, FileSystem, Lock
 from app.store.lifecycle.checkpoints import Checkpointing, Checkpoints
 from app.store.lifecycle.opening import write_clean_stop
 from app.store.lifecycle.retention_holds import RetentionHolds
@@ -32,6 +32,7 @@ from app.store.lifecycle.retention_policy import RetentionPolicy
 from app.store.lifecycle.retention_run import RetentionReport, RetentionRun
 from app.store.lifecycle.store_parts import StoreParts
 from app.store.log.page_cache_limit import bound_cache
+from app.store.log.sync_times import SyncTimes
 from app.store.queues.consume_queue import ConsumeQueue
 from app.store.read.lookups import (
     MAX_TIME_MS,
@@ -110,6 +111,8 @@ class MessageStore(ReadableQueues):
         self.floor_journal = FloorJournal(self._floors, self._appender, queues)
         self._appender.bind = self.floor_journal.bind
         self._closed = False
+        self._full: str | None = None
+        self._replicas_full: str | None = None
         source = parts.reader.source
         self._lookups = Lookups(
             self.store_id, source, queues, index, self._config, parts.repair.damages
@@ -241,6 +244,14 @@ class MessageStore(ReadableQueues):
             done(StoreFailed(self._writer.failed))
         else:
             self._writer.flush(self._appender.end, done)
+
+    def when_written(self, done: Done) -> None:
+        """Call `done` when everything appended so far is written, or refused for want of something;
+        nothing is synced for it."""
+        if self._writer.failed is not None:
+            done(StoreFailed(self._writer.failed))
+        else:
+            self._writer.submit(Block(self._appender.end, [], 0, sync=False, done=done))
 
     @property
     def on_arrival(self) -> Callable[[str, int], object]:
@@ -399,11 +410,17 @@ class MessageStore(ReadableQueues):
         if report.refuse_writes:
             reason = f"the disk is {report.disk_used_ratio:.0%} full"
             self.shortages.begins(_NEARLY_FULL, Shortage.ROOM, f"messages are refused: {reason}")
-            self._appender.refuse_because(reason)
+            self._full = reason
         else:
             self.shortages.ends(_NEARLY_FULL)
-            self._appender.refuse_because(None)
+            self._full = None
+        self._appender.refuse_because(self._full or self._replicas_full)
         return report
+
+    def refuse_for_replicas(self, reason: str | None) -> None:
+        """Take no messages while replicas that are needed have no room; None: take them again."""
+        self._replicas_full = reason
+        self._appender.refuse_because(self._full or reason)
 
     def timer_log(self) -> TimerLog:
         """The timer log beside this store, for one owner."""
@@ -477,7 +494,17 @@ class MessageStore(ReadableQueues):
             self._mender.damages.left(),
             self._appender.clock_lead_ms,
             self._expiring.clock.ahead_ms,
+            self._appender.held or self._full or self._writer.refusal,
         )
+
+    @property
+    def sync_times(self) -> SyncTimes:
+        """Of the log, since it was opened."""
+        return self._log.sync_times
+
+    def disk_usage(self) -> DiskUsage:
+        """Of the file system that holds the store. Asks it, on any thread. Raises `OSError`."""
+        return self._files.disk_usage()
 
     def _stop_clean(self) -> None:
         """Write the last checkpoint. Without room for it the next start reads more of the log."""

@@ -47,9 +47,10 @@ class ReadableQueues:
         to be read all the same has the usual limits.
 
         Scans at most `pull_scan_units_max` units. A wrong unit of the queue is put right from the
-        log, where the shard is led; what is reported as a gap then is a damaged record. Raises
-        `ColdRead` when it would have to wait for the disk and may not; call again from a reader
-        thread with `wait_for_disk`.
+        log, where the shard is led; what is reported as a gap then is a damaged record that no
+        replica has. Ends before one that another replica may have, and raises `ShardUnavailable`
+        where that is the first. Raises `ColdRead` when it would have to wait for the disk and may
+        not; call again from a reader thread with `wait_for_disk`.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
@@ -64,7 +65,10 @@ class ReadableQueues:
                 return found
             limits = self._limits
             wanted = wanted.within(limits.pull_messages_max, limits.pull_bytes_max)
-        return self._read(queue, wanted, wait_for_disk=wait_for_disk)
+        result = self._read(queue, wanted, wait_for_disk=wait_for_disk)
+        if not result.gaps:
+            return result
+        return self._reader.before_unasked(queue, offset, result, wait_for_disk=wait_for_disk)
 
     def read_known(
         self, asked: Sequence[tuple[str, int, int, int]], max_bytes: int

@@ -21,7 +21,7 @@ class StoreStatus(NamedTuple):
     failed: str | None
     """Why no write is taken until a restart."""
     refusal: str | None
-    """Why no message is taken for now: the disk is full."""
+    """Why no message is taken for now: the disk is full, here or at other replicas."""
     start: int
     written_end: int
     flushed_end: int
@@ -41,3 +41,5 @@ class StoreStatus(NamedTuple):
     0: it is not."""
     clock_jump_ms: int = 0
     """How far the wall clock has jumped ahead of the time by which messages grow old."""
+    refusal_here: str | None = None
+    """The same as `refusal`, of the disk of this node alone."""

@@ -54,7 +54,7 @@ from app.web.consuming import (
 )
 from app.web.entrance import sign_in
 from app.web.messaging import messages, overview, publishing, search, tail, topics
-from app.web.operating import about, clients, nodes, shards
+from app.web.operating import about, clients, draining, nodes, replicas, shards
 from app.web.serving.api import AsgiApp
 from app.web.serving.families import Family
 from app.web.serving.live import LiveStreams
@@ -80,6 +80,8 @@ FAMILIES: Final[Sequence[Family]] = (
     clients.family,
     nodes.family,
     shards.family,
+    draining.family,
+    replicas.family,
     about.family,
     principals.family,
     policies.family,

@@ -32,7 +32,7 @@ from app.domain.limits import (
 from app.runtime.version import program_version
 from app.web.rendering.assets import KEPT_FOR_EVER, Assets, packaged_assets
 from app.web.rendering.languages import language_of, packaged_translations
-from app.web.rendering.templates import Templates
+from app.web.rendering.templates import Templates, packaged_templates
 from app.web.serving.api import Api, AsgiApp, Refused
 from app.web.serving.families import Family, View
 from app.web.serving.headers import SecurityHeaders
@@ -70,9 +70,12 @@ class Site:
         self.clock = clock
         self.live = live
         self.sessions = Sessions(clock)
+        self._makes_key: set[str] = set()
         self.assets: Assets = packaged_assets()
         self.translations = translations or packaged_translations()
-        self.templates = Templates(self.assets, self.translations)
+        self.templates = (
+            Templates(self.assets, self.translations) if translations else packaged_templates()
+        )
         self._api = api
 
     def application(self) -> Starlette:
@@ -129,7 +132,17 @@ class Site:
         api = Api(self._api, request.scope, key, namespace)
         path = request.scope.get(PATH, "/")
         translations = self.translations[language]
-        return Page(request, api, path, namespace, language, translations, session, self.sessions)
+        return Page(
+            request,
+            api,
+            path,
+            namespace,
+            language,
+            translations,
+            session,
+            self.sessions,
+            self._makes_key,
+        )
 
     async def _begin(self, page: Page, family: Family) -> None:
         """Learn who reads. Raises `Refused` with 401 for nobody on a node that asks for a name."""
@@ -156,6 +169,7 @@ class Site:
             if self.sessions.find(page.session_name) is not page.session:
                 raise Refused(HTTPStatus.UNAUTHORIZED, {})  # signed out meanwhile
             page.api.calls.clear()
+            page.missing.clear()
             shown = await view.handler(page)
             assert isinstance(shown, Shown)
             values = self._values(page, family, shown, every_s)

@@ -1,9 +1,10 @@
 """What an API key costs a single send, in process: processor time, from the bytes that came on a
 connection to those of the answer, with a transport that does nothing.
 
-`python -m benchmarks.in_process.keys` has one node, to which 32 connections send in turn: without a
-key while it is open, with one while it has one principal, and with the same one among
-`--principals` and `--policies`. The ratios are medians of those of windows that follow each other.
+`python -m benchmarks.in_process.keys` has two nodes, to which 32 connections send in turn. One is
+open, then it has one principal, then that and `--principals` and `--policies` more. The other has
+every quota set, far above what is sent. Sends with keys name another `MQ-Keys` each, so that no
+head is known from before. The ratios are medians of those of windows that follow each other.
 """
 
 import argparse
@@ -13,16 +14,14 @@ import tempfile
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from statistics import median
 from time import process_time
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
-import uvicorn
 import uvloop
-from uvicorn.server import ServerState
 
-from app.api.server import Connections, guarded
 from app.cluster import migrate
 from app.commands.node_commands import COLLECTOR_THRESHOLDS
 from app.config import Config
@@ -32,14 +31,29 @@ from app.domain.access.keys import KEY_ID_BYTES, KEY_SECRET_BYTES, digest_of, ma
 from app.domain.access.policies import Effect, Policy, read_actions, read_pattern, read_subject
 from app.domain.positions import FlushMode
 from app.domain.settings import TopicSettings
+from app.main import NodeServer
 from app.node import Node
-from app.node_app import NodeApp
 from tests.support.nodes.brokers import put_topic
 
 TOPIC: Final = "orders"
 BODY: Final = b"x" * 1_024
 CONNECTIONS: Final = 32
 ROUNDS: Final = 40
+QUOTAS: Final = dict.fromkeys(
+    (
+        "quota_requests_per_second",
+        "quota_bytes_in_per_second",
+        "quota_bytes_out_per_second",
+        "quota_concurrent_requests",
+        "quota_parked_polls",
+        "quota_connections",
+        "quota_topic_requests_per_second",
+        "quota_topic_bytes_in_per_second",
+        "quota_topic_bytes_out_per_second",
+    ),
+    2**40,
+)
+"""All that a send is counted by, each too large to be used up."""
 
 
 class Nowhere:
@@ -58,19 +72,17 @@ class Nowhere:
 
 
 class Sender:
-    """All connections of one node."""
+    """Connections of one node, which send by one kind of head."""
 
-    def __init__(self, node: Node, header: bytes) -> None:
-        connections = Connections(node.limits)
-        config = uvicorn.Config(NodeApp(node, connections), lifespan="off", log_config=None)
-        config.load()
+    def __init__(self, server: NodeServer, header: str = "", *, keys: bool = False) -> None:
         self._left = 0
         self._done = asyncio.Event()
-        head = f"POST /v1/topics/{TOPIC}/messages HTTP/1.1\r\nHost: 127.0.0.1:8710\r\n".encode()
-        self._request = b"%bcontent-length: %d\r\n%b\r\n%b" % (head, len(BODY), header, BODY)
-        kind = cast("Any", guarded(connections))
+        head = f"POST /v1/topics/{TOPIC}/messages HTTP/1.1\r\nHost: 127.0.0.1:8710\r\n{header}"
+        self._head = f"{head}content-length: {len(BODY)}\r\n".encode()
+        self._numbers = count() if keys else None
+        kind = cast("Any", server.config.http_protocol_class)
         self._protocols = [
-            kind(config=config, server_state=ServerState(), app_state={})
+            kind(config=server.config, server_state=server.server_state, app_state={})
             for _ in range(CONNECTIONS)
         ]
         for protocol in self._protocols:
@@ -82,27 +94,51 @@ class Sender:
         if not self._left:
             self._done.set()
 
+    def _requests(self) -> list[bytes]:
+        if self._numbers is None:
+            return [b"%b\r\n%b" % (self._head, BODY)] * (ROUNDS * CONNECTIONS)
+        return [
+            b"%bmq-keys: order-%09d\r\n\r\n%b" % (self._head, next(self._numbers), BODY)
+            for _ in range(ROUNDS * CONNECTIONS)
+        ]
+
     async def window(self) -> float:
         """Microseconds of processor time a send."""
+        requests = iter(self._requests())
         began = process_time()
         for _ in range(ROUNDS):
             self._left = CONNECTIONS
             self._done.clear()
             for protocol in self._protocols:
-                protocol.data_received(self._request)
+                protocol.data_received(next(requests))
             await self._done.wait()
         return (process_time() - began) * 1e6 / (ROUNDS * CONNECTIONS)
 
 
-async def opened(stack: AsyncExitStack, place: Path) -> Node:
+async def opened(stack: AsyncExitStack, place: Path, **settings: int) -> Node:
     """A node with one topic, whose messages are not synced."""
-    config = Config(data_dir=place, port=0, flush=FlushMode.ASYNC)
+    config = replace(Config(data_dir=place, port=0, flush=FlushMode.ASYNC), **cast("Any", settings))
     await asyncio.to_thread(place.mkdir)
     migrate(config.database)
     node = await Node.open(config)
     stack.push_async_callback(node.close)
     await put_topic(node.broker, TOPIC, TopicSettings(queues=4, flush=FlushMode.ASYNC))
     return node
+
+
+def serving(node: Node) -> NodeServer:
+    """Its server, as it is run, but that it listens nowhere."""
+    server = NodeServer(node)
+    server.config.load()
+    return server
+
+
+class Case(NamedTuple):
+    """What sends, to whom, and by what the node knows then."""
+
+    sender: Sender
+    node: Node
+    keyring: Keyring
 
 
 def crowded(known: Keyring, principals: int, policies: int) -> Keyring:
@@ -130,37 +166,65 @@ def crowded(known: Keyring, principals: int, policies: int) -> Keyring:
     )
 
 
+async def cases(
+    stack: AsyncExitStack, place: Path, principals: int, policies: int
+) -> dict[str, Case]:
+    """By name, in the order in which they are printed."""
+    node = await opened(stack, place / "plain")
+    bounded = await opened(stack, place / "bounded", **QUOTAS)
+    headers = []
+    for each in (node, bounded):
+        key = await each.metadata.principals.make_first()
+        await each.metadata.principals.refresh()
+        headers.append(f"authorization: Bearer {key.text}\r\n")
+    server, bounded_server = serving(node), serving(bounded)
+    one, of_bounded = node.metadata.principals.keyring, bounded.metadata.principals.keyring
+    is_open = replace(one, is_closed=False)
+    with_key = Sender(server, headers[0])
+    return {
+        "without": Case(Sender(server), node, is_open),
+        "with": Case(with_key, node, one),
+        "one of many": Case(with_key, node, crowded(one, principals, policies)),
+        "with, quotas": Case(Sender(bounded_server, headers[1]), bounded, of_bounded),
+        "keys, without": Case(Sender(server, keys=True), node, is_open),
+        "keys, with": Case(Sender(server, headers[0], keys=True), node, one),
+        "keys, with, quotas": Case(
+            Sender(bounded_server, headers[1], keys=True), bounded, of_bounded
+        ),
+    }
+
+
+RATIOS: Final = (
+    ("without", "with"),
+    ("without", "with, quotas"),
+    ("keys, without", "keys, with"),
+    ("keys, without", "keys, with, quotas"),
+    ("one of many", "with"),
+)
+
+
 async def measure(windows: int, principals: int, policies: int) -> None:
     """Print the figures."""
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm"))
-        node = await opened(stack, Path(directory, "data"))
-        access = node.metadata.principals
-        key = await access.make_first()
-        await access.refresh()
-        with_key = Sender(node, f"Authorization: Bearer {key.text}\r\n".encode())
-        one = access.keyring
-        cases = {
-            "without a key": (Sender(node, b""), replace(one, is_closed=False)),
-            "with a key": (with_key, one),
-            "one of many": (with_key, crowded(one, principals, policies)),
-        }
-        found: dict[str, list[float]] = {name: [] for name in cases}
-        names = list(cases)
+        known = await cases(stack, Path(directory), principals, policies)
+        found: dict[str, list[float]] = {name: [] for name in known}
+        names = list(known)
         for turn in range(-5, windows):
             if turn == 0:
                 gc.collect()
                 gc.freeze()
-            for name in names[turn % 3 :] + names[: turn % 3]:
-                sender, access.keyring = cases[name]
-                took = await sender.window()
+            begin = turn % len(names)
+            for name in names[begin:] + names[:begin]:
+                case = known[name]
+                case.node.metadata.principals.keyring = case.keyring
+                took = await case.sender.window()
                 if turn >= 0:
                     found[name].append(took)
-    without, alone, among = found.values()
     for name, figures in found.items():
-        print(f"{name:15} median {median(figures):6.2f} µs, least {min(figures):6.2f}")
-    print(f"without / with        {_ratio(without, alone):.3f}")
-    print(f"one of many / alone   {_ratio(among, alone):.3f}")
+        print(f"{name:20} median {median(figures):6.2f} µs, least {min(figures):6.2f}")
+    for one, other in RATIOS:
+        print(f"{one} / {other}: {_ratio(found[one], found[other]):.3f}")
 
 
 def _ratio(one: list[float], other: list[float]) -> float:

@@ -5,7 +5,6 @@ and prints the median time of each list (in turns, so that the machine's pace is
 and the processor time that an open overview costs in so many seconds, 60 unless said.
 """
 
-import os
 import statistics
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from typing import Final
 
 import httpx
 
+from benchmarks.pages.overview import OPEN_S, open_overview
 from tests.support.nodes.node import run_node
 
 TOPICS: Final = 10_000
@@ -30,8 +30,6 @@ PAGES: Final = (
     "/ui/transactions",
     "/ui/schedules",
 )
-_OPEN_S: Final = 60.0
-OVERVIEW_TURNS: Final = 3
 
 
 def fill(client: httpx.Client) -> None:
@@ -86,33 +84,9 @@ def deep_pages(client: httpx.Client) -> Iterator[tuple[str, float]]:
         yield f"/ui/{name} near its end", statistics.median(taken)
 
 
-def processor_s(pid: int) -> float:
-    """Of the process, from /proc."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def open_overview(client: httpx.Client, pid: int, seconds: float) -> tuple[float, float]:
-    """Shares of a core: of a node with an open overview, and of the same without; a third of the
-    seconds each time, in turns."""
-    live = {"accept": "text/event-stream"}
-    idle = busy = 0.0
-    for _ in range(OVERVIEW_TURNS):
-        begun = processor_s(pid)
-        time.sleep(seconds / OVERVIEW_TURNS)
-        idle += processor_s(pid) - begun
-        begun, end = processor_s(pid), time.monotonic() + seconds / OVERVIEW_TURNS
-        with client.stream("GET", "/ui/", headers=live, timeout=30) as events:
-            for _line in events.iter_lines():
-                if time.monotonic() > end:
-                    break
-        busy += processor_s(pid) - begun
-    return busy / seconds, idle / seconds
-
-
 def main() -> None:
     """Fill a node, and print what its lists and its overview cost."""
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else _OPEN_S
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else OPEN_S
     with (
         tempfile.TemporaryDirectory() as place,
         run_node(Path(place) / "data") as node,
@@ -120,21 +94,21 @@ def main() -> None:
     ):
         _ok(client.put("/v1/topics/topic-00000", json={"queues": 4}))  # one of those of `fill`
         _ok(client.post("/v1/topics/topic-00000/messages", content=b"x"))
-        show_overview("of one topic", client, node.process.pid, seconds)
+        show_overview("of one topic", node.url, node.process.pid, seconds)
         fill(client)
         found = times_of(client)
         base = statistics.median(found[API])
         rows = [(path, statistics.median(each)) for path, each in found.items()]
         for path, median in [*rows, *deep_pages(client)]:
             print(f"{path:32} {median * 1_000:7.1f} ms  {median / base:5.2f} x")
-        show_overview(f"of {TOPICS:,} topics", client, node.process.pid, seconds)
+        show_overview(f"of {TOPICS:,} topics", node.url, node.process.pid, seconds)
 
 
-def show_overview(what: str, client: httpx.Client, pid: int, seconds: float) -> None:
+def show_overview(what: str, url: str, pid: int, seconds: float) -> None:
     """Print what an open overview costs beside what the node costs by itself."""
-    share, idle = open_overview(client, pid, seconds)
-    costs = f"{share - idle:.2%} of a core"
-    print(f"an open overview {what}: {costs} ({share:.2%} with it, {idle:.2%} without)")
+    idle, busy = open_overview(url, pid, seconds)
+    costs = f"{busy - idle:.2%} of a core"
+    print(f"an open overview {what}: {costs} ({busy:.2%} with it, {idle:.2%} without)")
 
 
 if __name__ == "__main__":

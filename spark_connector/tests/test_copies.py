@@ -5,14 +5,22 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark_curlew.errors import RowRefused
+from pyspark_curlew.errors import RequestRefused, RowRefused
 from pyspark_curlew.http.client import CurlewClient
 from pyspark_curlew.writing.producer_identity import Producer
 from pyspark_curlew.writing.rows import TIME, columns_to_send
 from pyspark_curlew.writing.sink_options import parse_sink_options
 from pyspark_curlew.writing.write_task import Sender, send_all
 
-from app.domain.message import FIELD_PROPERTIES, RESERVED_PROPERTIES, queue_for_sharding_key
+from app.domain.errors import IllegalProperty
+from app.domain.limits import Limits
+from app.domain.message import (
+    FIELD_PROPERTIES,
+    RESERVED_PROPERTIES,
+    Message,
+    check_message,
+    queue_for_sharding_key,
+)
 from app.runtime.system_clock import SystemClock
 from spark_connector.tests.support.real_node import RealNode
 from spark_connector.tests.support.stored import rows_at, values_at
@@ -73,13 +81,32 @@ def test_the_order_of_a_key_is_kept_with_and_without_the_column(
     assert {row["key"] for row in rows} == {b"k"}
 
 
-def test_a_copy_has_an_id_of_its_own_and_keeps_the_rest(real: RealNode, topic: str) -> None:
+def test_a_copy_has_what_the_message_had_and_the_stores_id_is_its_own(
+    real: RealNode, topic: str
+) -> None:
+    """What was delayed keeps in `UNIQ_KEY` the id that the store gave it: no part of a copy."""
     real.add_topic(topic, 1)
-    given = {"UNIQ_KEY": "mine", "CORRELATION_ID": "c", "KEYS": "a b", "region": "eu"}
-    send(real, topic, value=[b"a", b"b"], properties=maps(given, given))
+    real.add_topic(f"{topic}-copy", 1)
+    own = {"KEYS": "a b", "MQ_CONTENT_TYPE": "text/plain", "region": "eu"}
+    given = maps({**own, "UNIQ_KEY": "mine-1"}, own, {**own, "UNIQ_KEY": "mine-2"}, own)
+    send(real, topic, value=[b"a", b"b", b"c", b"d"], properties=given, delayMs=[0, 0, 50, 50])
+    wait_until(lambda: len(read(real, topic)) == 4)
     rows = read(real, topic)
-    assert len({row["message_id"] for row in rows} | {"mine"}) == 3
-    assert all(dict(row["properties"]) == {"KEYS": "a b", "region": "eu"} for row in rows)
+    shown = [dict(row["properties"]) for row in rows]
+    assert shown == [dict(pairs) for pairs in given.to_pylist()]
+    pairs = pa.array([row["properties"] for row in rows], MAP)
+    send(real, f"{topic}-copy", value=[row["value"] for row in rows], properties=pairs)
+    copies = read(real, f"{topic}-copy")
+    assert [dict(row["properties"]) for row in copies] == shown
+    ids = {row["message_id"] for row in [*rows, *copies]}
+    assert len(ids) == 8, "each is the store's own"
+
+
+def test_two_rows_of_a_request_with_one_id_are_refused_by_name(real: RealNode, topic: str) -> None:
+    real.add_topic(topic, 1)
+    with pytest.raises(RequestRefused, match="record 1: property 'UNIQ_KEY' is 'one', as in"):
+        send(real, topic, value=[b"a", b"b"], properties=maps(*[{"UNIQ_KEY": "one"}] * 2))
+    assert read(real, topic) == []
 
 
 def test_headers_are_properties_in_kafkas_form(real: RealNode, topic: str) -> None:
@@ -92,26 +119,36 @@ def test_headers_are_properties_in_kafkas_form(real: RealNode, topic: str) -> No
     ]
     for wrong, words in (
         ([{"key": "a", "value": b"1"}, {"key": "a", "value": b"2"}], "has a name twice"),
-        ([{"key": "a", "value": b"\xff"}], r"'headers' has bytes .* base64\(headers\)"),
-        ([{"key": "DELAY", "value": b"1"}], "reserved name 'DELAY'"),
+        ([{"key": "a", "value": b"\xff"}], r"'headers' has bytes .* base64\(h\.value\)"),
+        ([{"key": "DELAY", "value": b"1"}], "'headers' has the reserved name 'DELAY'"),
+        ([{"key": "CORRELATION_ID", "value": b"1"}], "reserved name 'CORRELATION_ID'"),
+        ([{"key": "a", "value": None}], "'headers' is null or empty .* a value .* for 'a'"),
+        ([{"key": "a", "value": b""}], "'headers' is null or empty .* a value .* for 'a'"),
+        ([{"key": "", "value": b"1"}], "'headers' is null or empty .* a name is wanted: write"),
+        ([{"key": None, "value": b"1"}], "'headers' is null or empty .* a name is wanted: write"),
+        ([None], "'headers' is null or empty .* a name is wanted: write filter"),
+        ([{"key": "a", "value": b"\x01"}], r"'headers' has a character U\+0001"),
+        ([{"key": "TAGS", "value": b"a||b"}], "property 'TAGS' of column 'headers' has 'a"),
     ):
         with pytest.raises(RowRefused, match=words):
             send(real, topic, value=[b"a"], headers=pa.array([wrong], HEADERS))
 
 
-LEFT_OUT = {"UNIQ_KEY", "CORRELATION_ID", "__SHARDINGKEY"}
-
-
 @pytest.mark.parametrize("name", sorted(RESERVED_PROPERTIES))
-def test_a_reserved_name_is_refused_or_has_its_place(name: str) -> None:
-    """As the service does, before anything is sent."""
-    batch = pa.RecordBatch.from_pydict({"value": [b"a"], "properties": maps({name: "x", "o": "y"})})
-    if name not in FIELD_PROPERTIES | {"CORRELATION_ID"}:
-        with pytest.raises(RowRefused, match="reserved name"):
+@pytest.mark.parametrize("column", ["properties", "headers"])
+def test_a_reserved_name_is_a_field_of_the_message_or_refused(name: str, column: str) -> None:
+    """As in a frame; what has a field of its own in JSON, JSON refuses among the properties."""
+    with pytest.raises(IllegalProperty):
+        check_message(Message(b"", properties={name: "x"}), Limits())
+    pairs = [{"key": name, "value": b"x"}, {"key": "o", "value": b"y"}]
+    given = maps({name: "x", "o": "y"}) if column == "properties" else pa.array([pairs], HEADERS)
+    batch = pa.RecordBatch.from_pydict({"value": [b"a"], column: given})
+    if name not in FIELD_PROPERTIES:
+        with pytest.raises(RowRefused, match=f"'{column}' has the reserved name '{name}'"):
             columns_to_send(batch)
         return
     sent = columns_to_send(batch)
-    expected = {b"o"} if name in LEFT_OUT else {b"o", name.encode()}
+    expected = {b"o"} if name == "__SHARDINGKEY" else {b"o", name.encode()}
     assert {pair[0] for pair in sent.column("properties").to_pylist()[0]} == expected
     assert ("key" in sent.schema.names) == (name == "__SHARDINGKEY")
 

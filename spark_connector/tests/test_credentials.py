@@ -7,6 +7,7 @@ from pyspark_curlew.errors import AccessDenied, OptionInvalid
 from pyspark_curlew.http.client import CurlewClient
 from pyspark_curlew.http.http_options import HTTP_NAMES, read_http_options
 from pyspark_curlew.option_reader import OptionReader
+from pyspark_curlew.options import parse_batch_options
 
 from spark_connector.tests.support.fake_node import FakeNode, refusal
 
@@ -59,11 +60,22 @@ def test_a_token_in_a_file_is_read_anew(node: FakeNode, tmp_path: Path) -> None:
     ]
 
 
-def test_a_token_that_is_not_there(node: FakeNode, tmp_path: Path) -> None:
-    with pytest.raises(AccessDenied, match=r"cannot be read on this machine \(FileNotFoundError"):
-        sent(node, tokenFile=str(tmp_path / "none"))
-    with pytest.raises(AccessDenied, match="environment variable 'CURLEW_TEST_NOWHERE'"):
-        sent(node, tokenEnv="CURLEW_TEST_NOWHERE")
+def test_a_token_that_is_not_there(node: FakeNode) -> None:
+    """A token that was given as the place of one is in no error and no `repr`."""
+    secret = "Zx9Qm2Lk7Pw4Rt6Yb1"
+    for name, words in (
+        ("tokenFile", r"cannot be read .*\(FileNotFound"),
+        ("tokenEnv", "no token"),
+    ):
+        given = {"endpoint": node.base_url, "topic": "orders", name: secret}
+        assert secret not in repr(parse_batch_options(given))
+        with pytest.raises(AccessDenied, match=words) as denial:
+            sent(node, **{name: secret})
+        assert name in str(denial.value)
+        assert secret not in str(denial.value)
+    with pytest.raises(OptionInvalid, match="a key itself goes into 'token'") as refused:
+        sent(node, tokenFile=f"curlew_{'A' * 13}_{secret}{'b' * 31}")
+    assert secret not in str(refused.value)
     assert node.requests == []
 
 
@@ -100,3 +112,13 @@ def test_a_refusal_names_the_source_of_the_token_and_not_the_token(node: FakeNod
 def test_headers_of_the_user(node: FakeNode) -> None:
     sent(node, **{"headers.X-Tenant": "blue"})
     assert node.headers[-1]["X-Tenant"] == "blue"
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["u:hunter2@h:8710", "http://h:1,u:hunter2@h:8710", "h?token=hunter2", "http://h?t=hunter2"],
+)
+def test_an_endpoint_that_is_refused_is_told_without_its_secret(endpoint: str) -> None:
+    with pytest.raises(OptionInvalid) as refused:
+        parse_batch_options({"endpoint": endpoint, "topic": "orders"})
+    assert "hunter2" not in str(refused.value)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 from pyspark_curlew.errors import (
@@ -299,7 +300,9 @@ def test_durations(text: str, expected: int) -> None:
         ("fetchOffset.numRetries", "'retryTimeoutMs'"),
         ("kafka.security.protocol", "begins with https:"),
         ("kafka.sasl.jaas.config", "'token'"),
-        ("kafka.client.rack", "there is no Kafka client"),
+        ("kafka.client.rack", "'readFrom' says from which replica"),
+        ("kafka.client.id", "there is no Kafka client"),
+        ("group_id", "'consumerGroup' commits progress"),
         ("caFile", "'tls.ca'"),
         ("retries", "'retryTimeoutMs'"),
         ("group.id", "'consumerGroup' commits progress"),
@@ -338,6 +341,56 @@ def test_every_hint_names_options_that_there_are() -> None:
         assert name not in known
         named = [word for word in re.findall(r"'([^' ]+)'", hint) if word not in OTHER_WORDS]
         assert {word.lower() for word in named} <= known, hint
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("paths", "'topics' names several"),
+        ("headers", "'includeHeaders' adds a column; a name behind 'headers.' gives"),
+        ("header", "did you mean 'headers.<name>'"),
+        ("nothing", "headers.<name>"),
+    ],
+)
+def test_what_somebody_writes_for_topics_and_headers_is_answered(name: str, words: str) -> None:
+    """Spark gives `paths` for `.load([…])`; no option is called `headers.`."""
+    with pytest.raises(OptionUnknown) as refused:
+        parse_batch_options({**REQUIRED, name: "a"})
+    assert words in str(refused.value)
+    assert "'headers.'?" not in str(refused.value)
+
+
+KEY = f"curlew_{'A' * 13}_{'b' * 49}"
+
+
+@pytest.mark.parametrize("value", [KEY, f"x{KEY}", "a-b", "eyJ0.eyJ1.sIg", "9A", "s\nx"])
+def test_a_key_given_as_the_name_of_a_variable_is_not_repeated(value: str) -> None:
+    with pytest.raises(OptionInvalid, match="'tokenEnv' is not the name of an env") as refused:
+        parse_batch_options({**REQUIRED, "tokenEnv": value})
+    assert value not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("tokenFile", "/run/secrets/curlew_analyticsteam_token"),
+        ("tokenFile", f"/run/secrets/curlew_{'a' * 13}_{'token' * 9}"),
+        ("tokenEnv", "curlew_analyticsteam_token"),
+    ],
+)
+def test_a_place_that_begins_as_a_key_does_is_taken(name: str, place: str) -> None:
+    parse_batch_options({**REQUIRED, name: place})
+
+
+def test_a_key_in_a_path_is_none(tmp_path: Path) -> None:
+    with pytest.raises(OptionInvalid, match="'tokenFile' is a key") as refused:
+        parse_batch_options({**REQUIRED, "tokenFile": str(tmp_path / KEY)})
+    assert KEY not in str(refused.value)
+
+
+def test_a_batch_does_not_begin_at_the_end_of_a_queue() -> None:
+    with pytest.raises(OptionInvalid, match=r"puts queue 2 of topic 'orders' at -1 \(latest\)"):
+        parse_batch_options({**REQUIRED, "startingOffsets": '{"orders":{"0":5,"2":-1}}'})
 
 
 def test_what_spark_puts_beside_the_options_is_passed_over() -> None:

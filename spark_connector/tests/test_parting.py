@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark_curlew.errors import FrameDamaged
 from pyspark_curlew.http.http_options import HttpOptions
+from pyspark_curlew.http.reply import Answer
 from pyspark_curlew.http.retry import RetryPolicy, TryLater
-from pyspark_curlew.http.transport import Answer, Request, Transport
+from pyspark_curlew.http.transport import Request, Transport
 from pyspark_curlew.wire import parting
 from pyspark_curlew.wire.columns import Origin, decode
 from pyspark_curlew.wire.frame import CONTENT_TYPE, Block, Frame, parse_frame

@@ -10,8 +10,9 @@ from pyspark_curlew.errors import AccessDenied, OptionInvalid
 from pyspark_curlew.http import connections
 from pyspark_curlew.http import reply as module
 from pyspark_curlew.http.http_options import HttpOptions, TlsOptions
+from pyspark_curlew.http.reply import Answer
 from pyspark_curlew.http.retry import RetryPolicy, TryLater
-from pyspark_curlew.http.transport import Answer, Buffer, Request, Transport
+from pyspark_curlew.http.transport import Buffer, Request, Transport
 
 from spark_connector.tests.support.scripted import Script, run_scripted
 from tests.support.nodes.waiting import wait_until

@@ -110,3 +110,22 @@ def test_what_is_written_through_a_kill_is_there_once(
     rows = rows_at(cluster["c"].base_url, "copy", {"readFrom": "endpoint"})
     assert len({row["message_id"] for row in rows}) == MESSAGES
     assert len({row["message_id"][2:10] for row in rows}) == len("abc"), "each shard has some"
+
+
+def test_keys_that_have_moved_from_a_shard_that_drains_are_written_elsewhere(
+    spark: "SparkSession", cluster: RealCluster
+) -> None:
+    """With a producer, whose plan says which queues take messages, and without."""
+    node, topics = cluster["b"], {"with": "true", "without": "false"}
+    for topic in topics:
+        node.add_topic(topic, QUEUES)
+    node.drain("a", keys=True)
+    wait_until(lambda: node.perms("without").count("rw") == 4, DEADLINE_S)
+    rows = spark.range(60).selectExpr("cast(id as string) AS value", "cast(id as string) AS key")
+    for topic, idempotence in topics.items():
+        options = {"endpoint": node.base_url, "idempotence": idempotence}
+        rows.write.format("curlew").options(**options).mode("append").save(topic)
+        assert values_at(node.base_url, topic) == list(range(60))
+        stored = {row["queue"] for row in rows_at(node.base_url, topic)}
+        taking = {queue for queue, perm in enumerate(node.perms(topic)) if perm == "rw"}
+        assert stored == taking

@@ -28,6 +28,7 @@ from pyspark_curlew.errors import (
     OptionInvalid,
     ProducerFenced,
     ProtocolViolation,
+    RequestRefused,
     RowRefused,
     SchemaMismatch,
     SequenceBroken,
@@ -372,6 +373,47 @@ def test_a_request_whose_answer_was_lost_is_stored_once(
     assert rule.dropped.is_set()
     assert (tasks.stored() == list(range(20))) == (idempotence == "true")
     assert set(tasks.stored()) == set(range(20))
+
+
+@pytest.mark.parametrize("column", ["queue", "partition"])
+def test_a_queue_that_is_not_there_is_told_by_the_column_that_names_it(
+    node: FakeNode, column: str
+) -> None:
+    rows = batch(value=[b"a"], **{column: [2**40]})
+    with pytest.raises(RowRefused, match=f"column '{column}' has {2**40}; the topic has queues"):
+        write(node.base_url, [rows], f"value binary, {column} long", topic="orders")
+    assert node.sent == []
+
+
+def test_a_topic_of_a_row_that_no_topic_can_have(node: FakeNode) -> None:
+    rows = batch(value=[b"a"], topic=["a b"])
+    with pytest.raises(RowRefused, match="column 'topic' has 'a b'"):
+        write(node.base_url, [rows], "value binary, topic string")
+
+
+def test_rows_without_a_producer_go_to_the_queues_that_take_messages(node: FakeNode) -> None:
+    """Of a shard that drains none does; where none is told to take any, the service says why."""
+    node.leaders = dict.fromkeys((("orders", 0), ("orders", 1)), node.base_url)
+    rows = batch(value=[b"a", b"b"], key=["k1", "k2"])
+    for closed, expected in (({0}, {1}), ({1}, {0}), (set(), {0, 1}), ({0, 1}, {0, 1})):
+        node.closed = {("orders", queue) for queue in closed}
+        node.sent.clear()
+        write(
+            node.base_url,
+            [rows],
+            "value binary, key string",
+            topic="orders",
+            idempotence="false",
+        )
+        assert {queue for _, queue, _ in node.sent} == expected
+
+
+def test_a_queue_that_takes_nothing_is_no_matter_of_credentials(node: FakeNode) -> None:
+    said = b'{"code":"NO_PERMISSION","detail":"queue 0 takes no new messages: its shard drains"}'
+    node.faults = [lambda reply: reply, lambda _reply: Reply(403, {}, said)]
+    rows = batch(value=[b"a"], queue=[0])
+    with pytest.raises(RequestRefused, match="its shard drains"):
+        write(node.base_url, [rows], "value binary, queue int", topic="orders", idempotence="false")
 
 
 def test_a_save_is_sealed(node: FakeNode) -> None:

@@ -5,6 +5,8 @@ A sender runs all the while. What was confirmed is there, once, and in its order
 as `not_stored` is not.
 """
 
+import os
+import shutil
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +20,7 @@ import pytest
 from app.cluster import migrate
 from app.cluster.replication.replica_state import Timing
 from app.domain.limits import MIB
+from app.store.lifecycle.retention_policy import REFUSE_RATIO
 from tests.crash.sweeps.disks import (
     DROP_JOURNAL,
     EXT4_ORDERED,
@@ -86,6 +89,15 @@ def of_node(shard: Shard, name: str) -> Path:
     return shard.nodes[name].data_dir / "other"
 
 
+def nearly_fill(path: Path) -> None:
+    """Up to where messages are refused, and a little further."""
+    usage = shutil.disk_usage(path.parent)
+    with path.open("wb") as file:
+        os.posix_fallocate(
+            file.fileno(), 0, round(usage.total * (REFUSE_RATIO + 0.01)) - usage.used
+        )
+
+
 def send_one(shard: Shard, name: str) -> httpx.Response:
     return httpx.post(f"{shard.nodes[name].url}{TOPIC}/messages?queue_id=0", content="-1")
 
@@ -129,6 +141,26 @@ def test_a_leader_whose_disk_is_full_hands_over(small_disks: Shard) -> None:
         sender.goes_on()
     check(shard, sender)
     assert not sender.unknown
+
+
+@pytest.mark.powerloss
+def test_a_leader_with_room_takes_nothing_while_replicas_that_are_needed_are_full(
+    small_disks: Shard,
+) -> None:
+    """So they keep room for what the log has to say before anything may be deleted."""
+    shard = small_disks
+    leader = shard.leader()
+    full = [name for name in NAMES if name != leader]
+    for name in full:
+        nearly_fill(of_node(shard, name))
+    wait_until(lambda: send_one(shard, leader).status_code == 507)
+    refused = send_one(shard, leader)
+    assert (refused.json()["code"], outcome(refused)) == ("DISK_FULL", "not_stored")
+    assert shard.leader() == leader
+    of_node(shard, full[0]).unlink()
+    wait_until(lambda: send_one(shard, leader).status_code == 201)
+    of_node(shard, full[1]).unlink()
+    shard.in_sync()
 
 
 @pytest.mark.powerloss

@@ -51,6 +51,11 @@ def test_options(kind: type[Exception], words: str, options: dict[str, object]) 
         (TypeError, "properties has 'a': 1", {"properties": {"a": 1}}),
         (TypeError, "properties is a dict", {"properties": "a=1"}),
         (ValueError, "delay or deliver_at_ms", {"delay": 1, "deliver_at_ms": 5}),
+        (ValueError, "levels are level:1 to level:18", {"delay": "level:0"}),
+        (ValueError, "levels are level:1 to level:18", {"delay": "level:19"}),
+        (ValueError, "levels are level:1 to level:18", {"delay": "level:\u0663"}),
+        (ValueError, "levels are level:1 to level:18", {"delay": "level:01"}),
+        (ValueError, "levels are level:1 to level:18", {"delay": "level:3\n"}),
         (ValueError, "content_type is", {"content_type": "a\r\nX: 1"}),
         (TypeError, "timeout is seconds", {"timeout": [1]}),
     ],
@@ -59,6 +64,11 @@ def test_messages(kind: type[Exception], words: str, message: dict[str, object])
     given = {"body": b"x", **message}
     with Client(NOWHERE) as curlew:
         refused(kind, words, lambda: curlew.send("orders", **given))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("level", range(1, 19))
+def test_a_delay_level_is_said_as_it_is(level: int) -> None:
+    assert Message(b"x", delay=f"level:{level}").delay == f"level:{level}"
 
 
 def test_names_and_batches() -> None:

@@ -452,7 +452,7 @@ def test_a_handler_that_blocks_the_loop_loses_its_leases_and_no_message(
         done.add(message.message_id)
 
     with worker:
-        wait_until(lambda: lag(node, name) == {})
+        wait_until(lambda: bool(blocked) and lag(node, name) == {})
     assert len(done) == 20
 
 

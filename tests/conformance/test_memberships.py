@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import select
@@ -102,6 +103,17 @@ class TestMembers:
         assert (entry, entry.reason) == (made.new_history[0], RebalanceReason.JOINED)
         [pulse] = await other.members.pulses()
         assert pulse == ("billing", made.counter, made.changed)
+
+    async def test_a_member_stays_whose_it_was_first(
+        self, metadata: Metadata, other: Metadata
+    ) -> None:
+        await make(metadata, topics="orders bills", groups="billing")
+        for node, who in ((metadata, "ann"), (other, "eve")):
+            for profile in (ODD, ORDERS):
+                said = replace(profile, principal=who)
+                await node.members.change("billing", beat("a", profile=said))
+            read = await other.members.read("billing")
+            assert read.members["a"].profile.principal == "ann"
 
     async def test_nodes_take_turns(self, metadata: Metadata, other: Metadata) -> None:
         """Twenty joins at once over two nodes: none is lost, each is a generation of its own."""

@@ -80,6 +80,8 @@ class TestOffsets:
             *(offset("g", "b", 0, 5), offset("h", "a", 0, 5)),
         ]
         await metadata.commit_offsets(rows)
+        await metadata.delete_offsets("g", "a", elsewhere=[1])
+        assert await metadata.load_offsets() == rows[1:]
         await metadata.delete_offsets("g", "a")
         assert await metadata.load_offsets() == rows[2:]
         await metadata.delete_offsets("g", "a")

@@ -18,12 +18,12 @@ import pytest
 from app.api import render_document
 from app.api.formats.cloudevents import EVENT, EVENTS
 from app.api.formats.media import ENVELOPE, FRAMES, NDJSON
-from app.cluster import migrate
 from app.config import Config
 from app.domain.message import Message
 from app.node import Node
 from app.node_app import NodeApp
 from tests.support.clients.frames import request_frame
+from tests.support.metadata.migrated_file import migrate_by_copy
 
 pytestmark = pytest.mark.anyio
 
@@ -100,7 +100,7 @@ class Checker:
 @pytest.fixture
 async def check(tmp_path: Path) -> AsyncIterator[Checker]:
     config = Config(data_dir=tmp_path)
-    migrate(config.database)
+    migrate_by_copy(config.database)
     node = await Node.open(config)
     transport = httpx.ASGITransport(NodeApp(node))
     try:

@@ -118,6 +118,18 @@ def test_a_java_client(node: RunningNode, tmp_path: Path) -> None:
     must("java", "-cp", os.pathsep.join(["out", *libraries]), "Smoke", node.url, directory=tmp_path)
 
 
+def test_a_go_client(node: RunningNode, tmp_path: Path) -> None:
+    """Built with Go's own library alone: what is generated needs no other."""
+    program = Path(sys.executable).with_name("openapi-generator-cli")
+    settings = CLIENTS / "go" / "config.yaml"
+    must(program, "generate", "-i", DOCUMENT, "-o", "curlew", "-c", settings, directory=tmp_path)
+    shutil.rmtree(tmp_path / "curlew" / "test")  # it needs a library
+    (tmp_path / "go.mod").write_text("module smoke\n\ngo 1.19\n")
+    shutil.copy(CLIENTS / "go" / "smoke.go", tmp_path)
+    must("go", "build", "-o", "smoke", ".", directory=tmp_path)
+    must("./smoke", node.url, directory=tmp_path)
+
+
 def test_a_document_that_is_wrong_is_noticed(node: RunningNode, tmp_path: Path) -> None:
     document = json.loads(DOCUMENT.read_text())
     view = document["components"]["schemas"]["MessageView"]

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 
 from app.domain.limits import (
@@ -39,28 +40,57 @@ def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         yield client
 
 
-@pytest.mark.parametrize(
-    ("message", "said"),
-    [
-        (Message(b"x", tag="t" * 129), "TAGS has more than 128 bytes"),
-        (Message(b"x", message_id="i" * (MESSAGE_ID_BYTES_MAX + 1)), "UNIQ_KEY has more than 255"),
-        (Message(b"x", sharding_key="s" * 1_025), "__SHARDINGKEY has more than 1024 bytes"),
-        (Message(b"x", content_type="c" * 256), "MQ_CONTENT_TYPE has more than 255 bytes"),
-        (Message(b"x", keys=("k", "l" * 256)), "a key has more than 255 bytes"),
-        (Message(b"x", keys=("k",) * 33), "it has more than 32 keys"),
-        (Message(b"x", properties={"n": "v" * 16_400}), "properties have more than 16384 bytes"),
-    ],
-)
-def test_frames_are_held_to_the_same_bounds(
-    http: httpx.Client, message: Message, said: str
+REFUSED_FIELDS: list[dict[str, object]] = [
+    {"tag": "a||b"},
+    {"tag": "*"},
+    {"tag": " a "},
+    {"tag": "a\n"},
+    {"tag": "a\u0007b"},
+    {"tag": "t" * 129},
+    {"unique_id": "i i"},
+    {"unique_id": "i" * (MESSAGE_ID_BYTES_MAX + 1)},
+    {"sharding_key": "s" * 1_025},
+    {"content_type": "c" * 256},
+    {"keys": ["k", "a\tb"]},
+    {"keys": ["k", "l" * 256]},
+    {"keys": ["k", ""]},
+    {"keys": ["k"] * 33},
+]
+
+
+@pytest.mark.parametrize("refused", REFUSED_FIELDS, ids=str)
+def test_a_frame_is_refused_with_the_words_of_json(
+    http: httpx.Client, refused: dict[str, object]
 ) -> None:
     before = http.get(f"{TOPIC}/stats").json()["depth"]
+    envelope = {"Content-Type": "application/vnd.curlew+json"}
+    of_json = http.post(f"{TOPIC}/messages", json={"text": "x", **refused}, headers=envelope)
+    assert of_json.status_code == 400, of_json.text
+    message = msgspec.convert({"body": b"", **refused}, Message)
     content = request_frame([Message(b"good", keys=("k" * 255,)), message], "orders")
-    headers = {"Content-Type": FRAME}
-    answer = http.post(f"{TOPIC}/messages:batch", content=content, headers=headers)
+    answer = http.post(f"{TOPIC}/messages:batch", content=content, headers={"Content-Type": FRAME})
     assert (answer.status_code, answer.json()["code"]) == (400, "MALFORMED_FRAME"), answer.text
-    assert f"record 1: {said}" in answer.json()["detail"] or said in answer.json()["detail"]
+    assert answer.json()["detail"] == f"record 1: {of_json.json()['detail']}"
+    assert answer.json()["index"] == 1
     assert http.get(f"{TOPIC}/stats").json()["depth"] == before
+
+
+@pytest.mark.parametrize("field", ["tag", "sharding_key", "content_type", "unique_id"])
+def test_no_field_is_empty_on_either_road(http: httpx.Client, field: str) -> None:
+    before = http.get(f"{TOPIC}/stats").json()["depth"]
+    envelope = {"Content-Type": "application/vnd.curlew+json"}
+    of_json = http.post(f"{TOPIC}/messages", json={"text": "x", field: ""}, headers=envelope)
+    content = request_frame([Message(b"x", **{field: ""})], "orders")  # type: ignore[arg-type]
+    answer = http.post(f"{TOPIC}/messages:batch", content=content, headers={"Content-Type": FRAME})
+    assert (of_json.status_code, answer.status_code) == (400, 400), (of_json.text, answer.text)
+    assert http.get(f"{TOPIC}/stats").json()["depth"] == before
+
+
+def test_frames_are_held_to_the_bytes_of_all_properties(http: httpx.Client) -> None:
+    content = request_frame([Message(b"x", properties={"n": "v" * 16_400})], "orders")
+    answer = http.post(f"{TOPIC}/messages:batch", content=content, headers={"Content-Type": FRAME})
+    assert answer.status_code == 400, answer.text
+    assert "properties have more than 16384 bytes" in answer.json()["detail"]
 
 
 def test_requests_events_and_headers_are_held_to_the_same_bounds(http: httpx.Client) -> None:

@@ -136,11 +136,15 @@ def test_nothing_is_said_before_the_banner_of_dev(tmp_path: Path) -> None:
         ]
         assert "memory" not in "".join(node.banner)
         assert "  access    open: who reaches it" in "".join(node.banner)
+        assert "Authorization" not in "".join(node.banner)
 
 
 def test_a_closed_node_says_that_it_asks_for_keys(tmp_path: Path) -> None:
     with run_node(tmp_path / "data", "--auth", "required") as node:
         assert "  access    asks for API keys\n" in node.banner
+        examples = [line for line in node.banner if line.startswith("  curl ")]
+        assert len(examples) == 3
+        assert all(" -H 'Authorization: Bearer <key>'" in each for each in examples)
 
 
 def test_all_that_a_node_makes_is_its_owners(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from app.cluster import migrate
 from app.config import Config
 from app.domain.message import Message
 from app.domain.positions import FlushMode
@@ -13,6 +12,7 @@ from app.domain.settings import TopicSettings
 from app.node import Node
 from app.node_parts import served_term
 from app.runtime.service import Service
+from tests.support.metadata.migrated_file import migrate_by_copy
 from tests.support.nodes.brokers import put_topic
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +33,7 @@ async def test_the_log_is_synced_as_often_as_is_set(
 
     monkeypatch.setattr(served_term, "Service", Noted)
     config = Config(data_dir=tmp_path, **setting)  # type: ignore[arg-type]
-    migrate(config.database)
+    migrate_by_copy(config.database)
     opened = await Node.open(config)
     try:
         interval_s, turn = made["flush"]

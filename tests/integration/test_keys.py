@@ -1,6 +1,7 @@
 """A node that asks for keys, from the first minute: commands, starts and what is refused."""
 
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -72,6 +73,18 @@ def test_a_key_file_is_its_owners_alone_and_is_not_printed(tmp_path: Path) -> No
     assert not Path(f"{file}3").exists()
 
 
+def test_of_several_inits_at_once_one_makes_the_administrator(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(lambda _: curlew("init", "--data-dir", str(data_dir)), range(4)))
+    (first,) = [each for each in done if each.returncode == 0]
+    others = [each for each in done if each.returncode != 0]
+    assert [(each.returncode, each.stdout) for each in others] == [(2, "")] * 3
+    assert all("there is an administrator already" in each.stderr for each in others)
+    with run_node(data_dir) as node:
+        assert status(node, first.stdout.partition("\n")[0]) == 200
+
+
 def test_a_lost_database_opens_no_node(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     made(data_dir, "init")
@@ -107,6 +120,36 @@ def test_a_first_key_that_is_no_administrators_is_refused_with_the_command(tmp_p
     assert "`curlew init`" in done.stderr
 
 
+def test_a_refused_start_names_the_database_and_the_secret_key(tmp_path: Path) -> None:
+    url, secret = tmp_path / "url", tmp_path / "secret"
+    for file, text in ((url, f"sqlite:///{tmp_path / 'other.db'}"), (secret, "s" * 32)):
+        file.write_text(text)
+        file.chmod(0o600)
+    flags = ("--database-url-file", str(url), "--secret-key-file", str(secret))
+    data_dir = tmp_path / "data"
+    said = refused(data_dir, "--host", "0.0.0.0", *flags)
+    assert f"  curlew init --data-dir {data_dir} {' '.join(flags)}\n" in said
+    assert f"  curlew serve --data-dir {data_dir} {' '.join(flags)} --host" in said
+
+
+def test_a_key_that_may_not_be_meant_so_is_made_with_a_warning(tmp_path: Path) -> None:
+    place = ("--data-dir", str(tmp_path / "data"))
+    made(tmp_path / "data", "init")
+    create = ("key", "create", "--role", "producer", *place)
+    done = curlew(*create, "beta", "--topic", "team-b-*", "--namespace", "eu")
+    key, _, rest = done.stdout.partition("\n")
+    assert key.startswith("curlew_")
+    assert "\nWarning: there is no namespace 'eu'\n" in rest
+    assert "\nWarning: topic:team-b-* matches nothing that there is now\n" in rest
+    done = curlew(*create, "shop", "--topic", "team-*", "--namespace", "eu")
+    assert "\nWarning: topic:team-* also begins topic:team-b-* of principal:beta\n" in done.stdout
+    file = tmp_path / "key"
+    done = curlew(*create, "ops", "--topic", "none", "--key-file", str(file))
+    assert "\nWarning: topic:none matches nothing that there is now\n" in done.stdout
+    assert file.read_text().startswith("curlew_")
+    assert "Warning" not in curlew(*create, "any").stdout
+
+
 def test_keys_may_be_required_before_there_is_one(tmp_path: Path) -> None:
     with run_node(tmp_path / "data", "--auth", "required") as node:
         assert status(node) == 401
@@ -114,9 +157,15 @@ def test_keys_may_be_required_before_there_is_one(tmp_path: Path) -> None:
 
 def test_other_machines_are_served_with_keys_only(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
-    assert "--plaintext" in refused(data_dir, "--host", "0.0.0.0")
-    assert "curlew init" in refused(data_dir, "--host", "0.0.0.0", "--plaintext")
+    said = refused(data_dir, "--host", "0.0.0.0")
+    assert "--plaintext" in said
+    assert f"  curlew init --data-dir {data_dir}\n  curlew serve" in said
+    before = refused(data_dir, "--host", "0.0.0.0", "--plaintext")
+    assert "curlew init" in before
     made(data_dir, "init")
+    said = refused(data_dir, "--host", "0.0.0.0").removeprefix(before)  # one log has both
+    assert f"  curlew serve --data-dir {data_dir} --host 0.0.0.0 --tls-cert-file" in said
+    assert "curlew init" not in said, "there is a key"
     assert "curlew security open" in refused(data_dir, "--host", "0.0.0.0", "--insecure-anonymous")
     with run_node(data_dir, "--host", "0.0.0.0", "--plaintext") as node:
         assert status(node) == 401

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from app.cluster import migrate
 from app.config import Config
 from app.domain.limits import MIB
 from app.domain.message import Message
@@ -12,6 +11,7 @@ from app.domain.settings import TopicSettings
 from app.node import Node
 from app.store.log.commit_log import CommitLog
 from app.store.log.page_cache_limit import STEP_BYTES
+from tests.support.metadata.migrated_file import migrate_by_copy
 from tests.support.nodes.brokers import put_topic
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +24,7 @@ async def test_a_node_keeps_what_was_set(
     found: list[tuple[int, int]] = []
     monkeypatch.setattr(CommitLog, "let_go", lambda _log, start, end: found.append((start, end)))
     config = Config(data_dir=tmp_path, log_cache_mib=mib)
-    migrate(config.database)
+    migrate_by_copy(config.database)
     node = await Node.open(config)
     try:
         await put_topic(node.broker, "orders", TopicSettings(queues=1))

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from app.broker.journal.cold_reads import ColdReads
-from app.cluster import migrate
 from app.config import Config
 from app.domain.limits import MIB
 from app.domain.message import Message
@@ -16,6 +15,7 @@ from app.domain.settings import TopicSettings
 from app.node import Node
 from app.store import RetentionPolicy
 from app.store.lifecycle.retention_run import RetentionReport
+from tests.support.metadata.migrated_file import migrate_by_copy
 from tests.support.nodes.brokers import put_topic
 from tests.support.nodes.waiting import until
 from tests.support.stores.clock import FakeClock
@@ -28,7 +28,7 @@ MINUTE_MS = 60_000
 async def test_each_topic_keeps_its_messages_as_long_as_it_says(tmp_path: Path) -> None:
     config = Config(data_dir=tmp_path, segment_mib=5)
     clock = FakeClock()
-    migrate(config.database)
+    migrate_by_copy(config.database)
     node = await Node.open(config, clock=clock)
     try:
         await put_topic(node.broker, "short", TopicSettings(queues=1, retention_ms=MINUTE_MS))
@@ -78,7 +78,7 @@ async def by_a_read(node: Node, hold: Callable[[], None]) -> None:
 async def test_a_term_ends_behind_what_works_on_its_files(tmp_path: Path, use: Use) -> None:
     """Also where nobody waits for it any more: the next opening writes the same files."""
     config = Config(data_dir=tmp_path)
-    migrate(config.database)
+    migrate_by_copy(config.database)
     node = await Node.open(config)
     has_begun, may_end = threading.Event(), threading.Event()
 

@@ -16,7 +16,6 @@ from app.broker.dedup.dedup_table import DedupTable
 from app.broker.dedup.tokens import Placed, ProducerToken
 from app.broker.leasing.holders import Holder
 from app.broker.results import BatchItem, QueuePosition, ReceiveRequest
-from app.cluster import migrate
 from app.config import Config
 from app.domain.errors import SequenceOutOfOrder, StateConflict
 from app.domain.limits import MIB, NAME_CHARS_MAX, Limits
@@ -30,6 +29,7 @@ from app.store.topics.topic_floors import TopicState
 from tests.support.clients.asgi import Answer, call
 from tests.support.clients.frames import request_frame
 from tests.support.loop_turns import TurnWatch
+from tests.support.metadata.migrated_file import migrate_by_copy
 from tests.support.nodes.brokers import never_gone, put_group, put_topic
 from tests.support.nodes.waiting import until
 
@@ -42,7 +42,7 @@ PRODUCERS = 10_000
 def migrated_in(root: Path) -> Config:
     root.mkdir(exist_ok=True)
     config = Config(data_dir=root, segment_mib=64)
-    migrate(config.database)
+    migrate_by_copy(config.database)
     return config
 
 

@@ -30,6 +30,8 @@ SPARK: Final = "spark_connector/tests"
 OF_THE_SPARK_SESSION: Final = (
     f"{SPARK}/test_closed_node.py",
     f"{SPARK}/test_commit.py",
+    f"{SPARK}/test_replicas.py",
+    f"{SPARK}/test_row_advice.py",
     f"{SPARK}/test_shards.py",
     f"{SPARK}/test_spark.py",
 )
@@ -53,10 +55,13 @@ LONGEST_FIRST: Final = (
     f"{SPARK}/test_fresh_environment.py",
     "tests/contract/test_schemathesis.py",
     "tests/contract/test_generated_clients.py",
+    "tests/client/celery/test_tasks.py",
     "tests/acceptance/test_replica_faults.py",
     "tests/acceptance/test_replicas.py",
+    "tests/integration/cluster/replicas/test_damaged_replicas.py",
     "tests/integration/cluster/replicas/test_nodes_with_replicas.py",
     "tests/integration/test_keys.py",
+    "tests/integration/api/service/test_dry_runs.py",
     "tests/crash/node/test_deletion_kills.py",
     "tests/crash/node/test_schedule_kills.py",
     "tests/crash/node/test_transaction_kills.py",

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Final, NamedTuple
 
 MODULE_LINES_MAX: Final = 600
 FUNCTION_LINES_MAX: Final = 70
@@ -34,9 +34,23 @@ Rule = Callable[[str, str], Iterator[str]]
 """(path relative to the repository, text) -> complaints."""
 
 
+class _Outline(NamedTuple):
+    """What the rules ask of a module. Trees of all modules would be walked by each collection."""
+
+    docstring: str | None
+    functions: tuple[tuple[str, int, int], ...]
+    """Name, first line, number of lines."""
+
+
 @cache
-def _tree(text: str) -> ast.Module:
-    return ast.parse(text)
+def _outline(text: str) -> _Outline:
+    tree = ast.parse(text)
+    functions = [
+        (node.name, node.lineno, (node.end_lineno or node.lineno) - node.lineno + 1)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    return _Outline(ast.get_docstring(tree), tuple(functions))
 
 
 def module_length(path: str, text: str) -> Iterator[str]:
@@ -49,15 +63,13 @@ def function_length(path: str, text: str) -> Iterator[str]:
     """A migration is a table of columns rather than a function, so those are let be."""
     if not path.endswith(".py") or path.startswith("migrations/versions/"):
         return
-    for node in ast.walk(_tree(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            lines = (node.end_lineno or node.lineno) - node.lineno + 1
-            if lines > FUNCTION_LINES_MAX:
-                yield f"{path}:{node.lineno} {node.name} has {lines} lines"
+    for name, line, lines in _outline(text).functions:
+        if lines > FUNCTION_LINES_MAX:
+            yield f"{path}:{line} {name} has {lines} lines"
 
 
 def module_docstring(path: str, text: str) -> Iterator[str]:
-    if path.endswith(".py") and text.strip() and ast.get_docstring(_tree(text)) is None:
+    if path.endswith(".py") and text.strip() and _outline(text).docstring is None:
         yield f"{path} does not open with a docstring"
 
 

@@ -44,7 +44,12 @@ def test_keys_are_made_shown_once_and_revoked(page: Page, node: RunningNode) -> 
     page.get_by_label("Name", exact=True).fill("shop")
     page.get_by_label("producer", exact=True).check()
     page.get_by_label("Kept to these names").fill("topic:orders")
+    page.get_by_label("Let in from these networks").fill("127.0.0.0/8")
     page.get_by_role("button", name="Make the principal").click()
+    page.get_by_role("link", name="Principals").first.click()
+    expect(page.get_by_role("row", name="shop")).to_contain_text("127.0.0.0/8")
+    expect(page.get_by_role("row", name="admin")).to_contain_text("anywhere")
+    page.get_by_role("link", name="shop", exact=True).click()
     page.get_by_role("button", name="Make a key").click()
     key = page.locator(".notice code").inner_text()
     sent = {"url": f"{node.url}/v1/topics/orders/messages", "content": b"x"}
@@ -108,6 +113,24 @@ def test_a_key_is_made_and_revoked_in_a_few_clicks(page: Page, node: RunningNode
     expect(page.get_by_role("status")).to_have_text("The key is revoked: it works no more.")
     assert operator.clicks <= CLICKS_MAX
     assert httpx.get(f"{node.url}/v1/whoami", headers=headers).status_code == 401
+
+
+def test_a_form_that_is_sent_twice_makes_one_key(page: Page, node: RunningNode) -> None:
+    make_principal(page, node, "twice")
+    sign_in(page, node, "principals/twice")
+    fields = {
+        each.get_attribute("name") or "": each.input_value()
+        for each in page.locator("form[action$='/keys'] input").all()
+    }
+    where = f"{node.url}/ui/principals/twice/keys"
+    first = page.request.post(where, form=dict(fields))
+    assert (first.status, "it is shown this once" in first.text()) == (200, True)
+    again = page.request.post(where, form=dict(fields))
+    assert (again.status, "none was made" in again.text()) == (400, True)
+    page.reload()
+    expect(page.locator("main tbody tr")).to_have_count(1)
+    page.get_by_role("button", name="Make a key").click()  # of the page as it is now
+    expect(page.locator("main tbody tr")).to_have_count(2)
 
 
 def test_a_session_that_ends_in_the_middle_says_so_and_does_nothing(

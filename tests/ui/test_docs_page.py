@@ -87,8 +87,8 @@ def test_an_operation_is_tried_on_the_node(browser: Browser, origin: str) -> Non
         got = page.locator("#get_topic")
         got.get_by_label("topic (path)").fill("a/b")
         got.get_by_role("button", name="Try it").click()
-        expect(got.get_by_label("Answer")).to_contain_text("404")
-        assert [line for line in watched.console if "404" not in line] == []
+        expect(got.get_by_label("Answer")).to_contain_text("topic name 'a/b' is not allowed")
+        assert [line for line in watched.console if "400" not in line] == []
         assert watched.policy_violations() == []
         assert watched.foreign_requests(origin) == []
 

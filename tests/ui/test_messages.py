@@ -48,19 +48,33 @@ def test_find_a_message_by_id(page: Page, filled: Filled) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text(filled.ids["message"])
 
 
-def open_messages(page: Page, filled: Filled) -> None:
-    """The list of a topic's messages, with a click left for its button."""
+def find_among_messages(page: Page, filled: Filled, **fields: str) -> Operator:
+    """Have the list of a topic's messages look for something."""
     operator = Operator(page, filled.url)
     operator.begin()
     operator.click("link", "Topics")
-    operator.click("link", "orders")
-    operator.click("link", "Messages")
-    assert operator.clicks < CLICKS_MAX
+    operator.click("link", "Messages orders")
+    for label, text in fields.items():
+        page.get_by_label(label, exact=True).fill(text)
+    operator.click("button", "Look")
+    return operator
+
+
+def open_found(operator: Operator, filled: Filled, name: str) -> None:
+    """Open the message that was looked for: the task is done."""
+    page, message_id = operator.page, filled.ids[name]
+    operator.click_on(page.locator(f"main a[href$='{message_id}']"))
+    expect(page.get_by_role("heading", level=1)).to_have_text(message_id)
+    assert operator.clicks <= CLICKS_MAX
+
+
+def test_find_a_message_by_its_text(page: Page, filled: Filled) -> None:
+    operator = find_among_messages(page, filled, **{"Text in the body": '"place":29'})
+    open_found(operator, filled, "json")
 
 
 def test_find_messages_by_text_tag_and_property(page: Page, filled: Filled) -> None:
-    open_messages(page, filled)
-    look(page, **{"Text in the body": '"place":17'})
+    find_among_messages(page, filled, **{"Text in the body": '"place":17'})
     expect(page.locator("main tbody tr")).to_have_count(1)
     expect(page.locator("main tbody")).to_contain_text(BIG_NUMBER)
     assert "text=%22place%22%3A17" in page.url
@@ -74,10 +88,10 @@ def test_find_messages_by_time(page: Page, filled: Filled) -> None:
     url = f"{filled.url}/v1/topics/orders/messages/{filled.ids['json']}"
     stored_ms = httpx.get(url, timeout=60).json()["store_time_ms"]
     begin = datetime.fromtimestamp(stored_ms / 1_000, UTC)
-    open_messages(page, filled)
     text = begin.strftime("%Y-%m-%d %H:%M:%S.") + f"{stored_ms % 1_000:03}"
-    look(page, **{"From, UTC": text})
-    expect(page.locator(f"main a[href$='{filled.ids['json']}']")).to_be_visible()
+    operator = find_among_messages(page, filled, **{"From, UTC": text})
+    open_found(operator, filled, "json")
+    page.goto(filled.page("topics/orders/messages"))
     look(page, **{"From, UTC": "", "Until, UTC": "2001-01-01"})
     expect(page.get_by_text("No message is one of these.")).to_be_visible()
     look(page, **{"Until, UTC": "yesterday"})
@@ -185,6 +199,9 @@ def test_why_a_message_is_not_delivered_to_a_group(page: Page, filled: Filled) -
     row = page.locator("main tbody tr", has_text="billing")
     expect(row).to_contain_text("ready")
     expect(row).to_contain_text("it can be received")
+    way = row.get_by_role("link", name="billing").get_attribute("href")
+    assert way is not None
+    assert way.endswith("/groups/billing")
     page.get_by_label("Why is it not delivered to the group").fill("nobody")
     page.get_by_role("button", name="Ask").click()
     expect(page.get_by_text("There is no group nobody that you may see.")).to_be_visible()

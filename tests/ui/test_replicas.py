@@ -9,14 +9,14 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.support.clients.browser import CLICKS_MAX, Operator, Theme, watched_page
+from tests.support.clients.browser import CLICKS_MAX, Operator, watched_page
 from tests.support.cluster.three_processes import Shard, three_processes
 from tests.support.metadata.databases import PostgresDatabases
+from tests.support.nodes.waiting import wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.postgres]
 
 PATIENCE_MS: Final = 30_000
-THEMES: Final[tuple[Theme, ...]] = ("light", "dark")
 WAYS: Final = {"replicas": "nodes", "hand-over": "nodes/shards/orders/hand-over"}
 
 
@@ -104,21 +104,95 @@ def test_who_leads_already_is_told_so(page: Page, shard: Shard) -> None:
     assert httpx.get(f"{origin}/ui/nodes/shards/none/hand-over").status_code == 404
 
 
+def test_a_replica_begins_anew_when_the_name_is_typed(page: Page, shard: Shard) -> None:
+    origin = shard.urls()[0]
+    shard.in_sync()
+    leader, _ = replicas(origin)
+    node = followers(origin)[0]
+    operator = Operator(page, origin)
+    operator.begin()
+    operator.click("link", "Nodes")
+    operator.click("link", f"Take out or begin anew … {node}")
+    form = page.locator("form").filter(has=page.get_by_role("button", name="Throw its data away"))
+    form.get_by_label("Keep its log").check()
+    form.get_by_label("Type the name to confirm:").fill(node)
+    operator.click("button", "Throw its data away")
+    told = f"The replica of {node} begins anew; this page shows when it is in sync."
+    expect(page.get_by_role("status")).to_have_text(told)
+    assert operator.clicks <= CLICKS_MAX
+    shard.in_sync()
+    page.goto(f"{origin}/ui/nodes/shards/orders/replicas/{leader}")
+    refused = page.get_by_role("alert")
+    expect(refused).to_have_count(2)
+    expect(refused.first).to_contain_text("it leads")
+    expect(page.get_by_role("button", name="Take it out")).to_have_count(0)
+
+
+def test_a_replica_is_not_taken_out_by_another_name(page: Page, shard: Shard) -> None:
+    origin = shard.urls()[0]
+    node = followers(origin)[0]
+    way = f"{origin}/ui/nodes/shards/orders/replicas/{node}"
+    refused = httpx.post(f"{way}/remove", data={"typed": "another"}, timeout=60)
+    assert (refused.status_code, "nothing was done" in refused.text) == (409, True)
+    unknown = f"{origin}/ui/nodes/shards/orders/replicas/nobody"
+    assert httpx.get(unknown, timeout=60).status_code == 404
+    page.goto(way)
+    left = page.locator("main").get_by_text(re.compile("Replicas that are left: "))
+    expect(left).not_to_contain_text(node)
+    assert node in [each["node_id"] for each in replicas(origin)[1]]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("leads", [True, False])
+def test_the_page_of_a_replica_is_whole_in_every_look(
+    browser: Browser, shard: Shard, language: str, leads: bool
+) -> None:
+    origin = shard.urls()[0]
+    node = replicas(origin)[0] if leads else followers(origin)[0]
+    with watched_page(browser, inspect=True) as watched:
+        watched.page.goto(f"{origin}/ui/nodes/shards/orders/replicas/{node}?lang={language}")
+        watched.check_every_look(f"replica-{leads}-{language}")
+
+
+def test_a_replica_is_taken_out_and_another_takes_its_place(page: Page, shard: Shard) -> None:
+    origin = shard.nodes[shard.leader()].url
+    node = followers(origin)[-1]
+    url = next(each["url"] for each in replicas(origin)[1] if each["node_id"] == node)
+    operator = Operator(page, origin)
+    operator.begin()
+    operator.click("link", "Nodes")
+    operator.click("link", f"Take out or begin anew … {node}")
+    form = page.locator("form").filter(has=page.get_by_role("button", name="Take it out"))
+    form.get_by_label("Type the name to confirm:").fill(node)
+    operator.click("button", "Take it out")
+    told = f"The node {node} has no replica of the shard “orders” any more."
+    expect(page.get_by_role("status")).to_have_text(told)
+    assert operator.clicks <= CLICKS_MAX
+    wait_until(lambda: node not in [each["node_id"] for each in replicas(origin)[1]])
+    out = next(name for name, each in shard.nodes.items() if each.url == url)
+    shard.stop(out)
+    shard.start(out)  # there is a place, and its data is left
+    shard.in_sync()
+
+
 @pytest.mark.parametrize("name", WAYS)
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_pages_are_whole_in_every_look(
     browser: Browser, shard: Shard, name: str, language: str
 ) -> None:
     with watched_page(browser, inspect=True) as watched:
-        page = watched.page
-        page.goto(f"{shard.urls()[0]}/ui/{WAYS[name]}?lang={language}")
-        for theme in THEMES:
-            page.emulate_media(color_scheme=theme)
-            assert watched.accessibility_violations() == []
-            for width in (380, 1_280):
-                page.set_viewport_size({"width": width, "height": 800})
-                assert not watched.is_wider_than_the_window()
-                watched.keep_picture(f"ui-{name}-{language}-{theme}-{width}")
+        watched.page.goto(f"{shard.urls()[0]}/ui/{WAYS[name]}?lang={language}")
+        watched.check_every_look(f"{name}-{language}")
+
+
+def test_each_node_shows_its_own_disk_and_log(page: Page, shard: Shard) -> None:
+    leads = shard.leader()
+    for name, node in shard.nodes.items():
+        page.goto(f"{node.url}/ui/nodes")
+        shown = page.locator("dl.figures").all_inner_texts()
+        for figure in ("Log", "Disk free", "Not yet on the medium", "A sync takes"):
+            assert figure.upper() in "\n".join(shown).upper(), (name, figure)
+        assert ("A send takes" in page.locator("main").inner_text()) == (name == leads)
 
 
 def test_a_node_that_dies_is_seen_on_the_open_page(page: Page, shard: Shard) -> None:

@@ -1,5 +1,6 @@
 """What an operator sets in Chromium: settings, schedules; and what goes wrong on the way."""
 
+import re
 from collections.abc import Iterator
 
 import httpx
@@ -81,3 +82,18 @@ def test_what_is_not_there_and_what_does_not_parse_say_what_to_do(
     expect(page.get_by_role("alert")).to_contain_text("AND")
     expect(page.get_by_label("Filter", exact=True)).to_have_value("sql:a AND")
     assert http.get("/v1/topics/orders/stats").json()["depth"] == 0
+
+
+def test_the_page_of_nodes_says_how_the_disk_and_the_log_are(
+    page: Page, bare: str, http: httpx.Client
+) -> None:
+    http.post("/v1/topics/orders/messages", content=b"on the medium").raise_for_status()
+    page.goto(f"{bare}/ui/nodes")
+    for label, text in (
+        ("Disk free", r"\d [KMGTP]iB\s*of [\d.]+ [KMGTP]iB"),
+        ("Log", r"\d (?:Ki)?B\s*\d+ segments?"),
+        ("A sync takes", r"\d\.\d ms\s*of the log to the disk"),
+    ):
+        term = page.get_by_text(label, exact=True)
+        figure = page.locator(".figure").filter(has=term)
+        expect(figure.locator("dd")).to_contain_text(re.compile(text))

@@ -177,6 +177,17 @@ def test_settings_that_do_not_fit_each_other_say_what_to_do(
         load_config({}, flags)
 
 
+def test_a_data_directory_that_nobody_may_look_into_is_no_failure_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(_: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "exists", refused)
+    with pytest.raises(ConfigError, match="curlew init --data-dir data\n"):
+        load_config({}, {"host": "10.0.0.1"})
+
+
 @pytest.mark.parametrize(
     "more",
     [

@@ -6,6 +6,9 @@ issuer are taken. A client's certificate counts only where no `Authorization` is
 never replaced. Nobody is ever asked for Basic: a browser would keep it and send it for any page. Of
 a key the cost is one SHA-256 and one look-up; on a connection that shows the same header again, one
 comparison. Nothing is kept of wrong ones, and of right ones nothing beyond their connection.
+
+Who may come from some addresses only is asked for its address with each request, as a proxy brings
+many clients on one connection; from another one the refusal is that of what is not known.
 """
 
 import base64
@@ -15,7 +18,8 @@ from hashlib import sha256
 from typing import Final, Protocol
 
 from app.api.http.request_context import Certificate, ConnectionMemory
-from app.domain.access.caller import Anybody, Caller, KeyHolder, KeyringSource, Shown
+from app.domain.access.accounts import Fence, fence_of
+from app.domain.access.caller import Anybody, Caller, KeyHolder, KeyringSource, Known, Shown
 from app.domain.access.keyring import Keyring
 from app.domain.access.keys import key_id_of
 from app.domain.access.refusals import Unauthorized
@@ -28,6 +32,8 @@ AUTHORIZATION: Final = b"authorization"
 _BEARER: Final = b"Bearer "
 _TOKEN: Final = b"eyJ"
 """How the base64 of a JSON object begins."""
+Client = tuple[str, int]
+"""Address and port that a request came from, as the node believes it: what a scope has."""
 _NEVER_MS: Final = TimestampMs(1 << 62)
 _HEADER_BYTES_MAX: Final = 1_024
 """Ten times a key; what is longer is neither decoded nor hashed."""
@@ -72,31 +78,36 @@ class Credentials:
         header: bytes | None,
         certificate: Certificate | None = None,
         memory: ConnectionMemory | None = None,
+        client: Client | None = None,
     ) -> Caller:
-        """Who asks, or `Unauthorized`, or `PolicyTooOld`. `header` is the request's Authorization;
-        `certificate` and `memory` are the connection's."""
+        """Who asks, or `Unauthorized`, or `PolicyTooOld`. `header` is the request's Authorization,
+        and `client` whom it came from; `certificate` and `memory` are the connection's."""
         if header is None:
-            return self._certified(certificate)
+            return self._certified(certificate, client)
         source = self.source
         if memory is not None and memory.keyring is source.keyring:
             known = memory.caller
             if known is not None and memory.authorization == header:
-                if known.expires_ms is None and not source.age.is_over:
+                if known.expires_ms is None and known.fence is None and not source.age.is_over:
                     self._used(known.key_id)
                     return known
-                return self._live(known)
-        return self._check_header(header, memory)
+                return self._live(known, client)
+        return self._check_header(header, memory, client)
 
-    def _live(self, holder: KeyHolder) -> KeyHolder:
-        """The holder of a key that is known, unless it has expired."""
+    def _live(self, holder: KeyHolder, client: Client | None) -> KeyHolder:
+        """The holder of a key that is known, unless it has expired, or is not let in from there."""
         if holder.expires_ms is not None and holder.expires_ms <= self.clock.now_ms():
             raise _not_known()
+        if _is_elsewhere(holder, client):
+            raise _not_known(elsewhere=holder.name)
         if self.source.age.is_over:
             raise self.source.age.refusal()
         self._used(holder.key_id)
         return holder
 
-    def _check_header(self, header: bytes, memory: ConnectionMemory | None) -> Caller:
+    def _check_header(
+        self, header: bytes, memory: ConnectionMemory | None, client: Client | None
+    ) -> Caller:
         key = header[7:].strip() if header[:7] == _BEARER else _key_in(header)
         if self._tokens is not None and key is not None and key[:3] == _TOKEN:
             return self._bearer_of(self._tokens, key)
@@ -110,8 +121,9 @@ class Credentials:
             if found is None:
                 raise _no_key() if key_id_of(key.decode("latin-1")) is None else _not_known()
             holder = KeyHolder(self.source, digest, found, self.clock.now_ms)
+            holder.fence = self._fence_of(found.principal)
             self._holders[digest] = holder
-        self._live(holder)
+        self._live(holder, client)
         if memory is not None:
             memory.authorization, memory.keyring, memory.caller = header, keyring, holder
         return holder
@@ -125,10 +137,16 @@ class Credentials:
             self._shown = {}
         return keyring
 
+    def _fence_of(self, name: str) -> Fence | None:
+        """Where a principal is let in from; None: from anywhere."""
+        principal = self.source.keyring.principals.get(name)
+        return None if principal is None else fence_of(principal.allowed_from)
+
     def of_other_node(
         self, name: str | None, roles: tuple[str, ...] | None, ends_ms: int | None
     ) -> Caller:
-        """Who asked another node, which has checked what was shown. Raises `Unauthorized`."""
+        """Who asked another node, which has checked what was shown, and from where. Raises
+        `Unauthorized`."""
         keyring = self.source.keyring
         if name is None:
             if keyring.is_closed:
@@ -184,10 +202,12 @@ class Credentials:
                 self._shown.clear()
             now_ms = self.clock.now_ms
             found = Shown(self.source, name, roles, ends_ms, now_ms, is_known)
+            if roles is None:  # the name in a token is no principal that is kept
+                found.fence = self._fence_of(name)
             self._shown[what] = found
         return found
 
-    def _certified(self, certificate: Certificate | None) -> Caller:
+    def _certified(self, certificate: Certificate | None, client: Client | None) -> Caller:
         """Whom the certificate of the connection names. Raises `Unauthorized`."""
         if certificate is None or not self._certificates:
             raise Unauthorized("this node serves only who shows an API key")
@@ -200,19 +220,38 @@ class Credentials:
         name = found.pop()
         principal = self.source.keyring.principals.get(name)
         if principal is None or principal.is_disabled:
-            raise Unauthorized(
-                "the principal that the client's certificate names is not known here"
-            )
+            raise _not_certified()
+        shown = self._shown_by((name, certificate.ends_ms), name, None, certificate.ends_ms)
+        if _is_elsewhere(shown, client):
+            raise _not_certified(elsewhere=name)
         self._refuse_late()
-        return self._shown_by((name, certificate.ends_ms), name, None, certificate.ends_ms)
+        return shown
+
+
+def _is_elsewhere(known: Known, client: Client | None) -> bool:
+    """Whether the client has an address that the principal is not let in from."""
+    fence = known.fence
+    return fence is not None and not fence.has(client[0] if client else "")
 
 
 def _no_key() -> Unauthorized:
     return Unauthorized("what the header Authorization has is not an API key")
 
 
-def _not_known() -> Unauthorized:
-    return Unauthorized("this API key is not known here, was revoked, or has expired")
+def _not_known(elsewhere: str | None = None) -> Unauthorized:
+    return Unauthorized(
+        "this API key is not known here, was revoked, has expired, or does not count from this "
+        "address",
+        elsewhere=elsewhere,
+    )
+
+
+def _not_certified(elsewhere: str | None = None) -> Unauthorized:
+    return Unauthorized(
+        "the principal that the client's certificate names is not known here, or not from this "
+        "address",
+        elsewhere=elsewhere,
+    )
 
 
 def _key_in(header: bytes) -> bytes | None:

@@ -45,6 +45,11 @@ class NamedElsewhere:
         if self._owners is not None and client_id is not None:
             self._owners.claim(standing, group, client_id)
 
+    async def member(self, standing: Standing, group: str, client_id: str) -> None:
+        """As `client`, of a member: on whichever node it joined."""
+        if self._owners is not None:
+            await self._owners.claim_member(standing, group, client_id)
+
     async def force(self, standing: RequestContext, group: str) -> None:
         """Ending what others of the group do, or replacing the filter that they read with. The
         rest of the request is a task, and the caller's doing."""

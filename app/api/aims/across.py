@@ -34,6 +34,9 @@ class Together(NamedTuple):
     """With `known` and `wait` the first shard that has news ends the wait of all."""
     is_everywhere: bool = False
     """What one shard has all have: one that has it no more is missing."""
+    again: Callable[[Documents], Mapping[str, str]] | None = None
+    """Shards that are asked once more, and what for, by what all have said: their second answer
+    counts, where there is one."""
 
 
 class InOrder(NamedTuple):
@@ -88,6 +91,11 @@ class Ended(NamedTuple):
     shard does not answer, the request is asked again."""
 
 
+class Committed(NamedTuple):
+    """The body has offsets of queues: each shard is told its own, tried in all of them first. When
+    a shard does not answer the status is 207, and its rows are told with the reason."""
+
+
 class InTurn(NamedTuple):
     """Messages are leased from one shard at a time, and all are waited for."""
 
@@ -105,7 +113,20 @@ class Kept(NamedTuple):
     """The node that was asked keeps a member alive, and each shard says where its queues begin."""
 
 
-Across = Together | InOrder | Split | InEach | Closed | Ended | InTurn | Gathered | Polled | Kept
+class Followed(NamedTuple):
+    """What all shards tell goes on as one stream, whose place is one in all queues."""
+
+
+class Copied(NamedTuple):
+    """The node that was asked does it with what SQL has of all shards, which each brings up to date
+    first. Of a shard that does not answer it is some seconds old."""
+
+
+Changed = InEach | Closed | Ended | Committed
+"""Done in each shard."""
+Consumed = InTurn | Gathered | Polled | Kept | Followed
+"""Done over all shards for one consumer."""
+Across = Together | InOrder | Split | Changed | Consumed | Copied
 
 
 class Place(NamedTuple):

@@ -17,6 +17,7 @@ _NameOf = Callable[[Document], str]
 
 _STATES: Final = ("running", "failed", "cancelled", "succeeded")
 """Of an operation: the first that a part has is that of the whole."""
+_LEASE: Final = "lease"
 _SERIES_TIMES: Final = frozenset({"start_ms", "step_ms"})
 
 
@@ -62,9 +63,7 @@ def lag(documents: Documents, owner: Owner) -> Document:
             }
         )
     parts = list(documents.values())
-    kinds = {
-        _text(each, "topic"): each for part in parts for each in rows_of(part, "subscriptions")
-    }
+    kinds = _kinds(parts)
     return {
         **_added(parts),
         "ready": _sum_known(topics, "ready"),
@@ -72,6 +71,45 @@ def lag(documents: Documents, owner: Owner) -> Document:
         "topics": topics,
         "subscriptions": [kinds[name] for name in sorted(kinds)],
     }
+
+
+def begun_elsewhere(documents: Documents) -> dict[str, dict[str, bool]]:
+    """By shards, topics that the group has not begun there and has in another, and whether it
+    leases them. A lone node tells of all queues of a topic: of those that are read by offset, that
+    they are not begun."""
+    kinds = _kinds(documents.values())
+    leased = {
+        name: name in kinds and kinds[name]["consumption"] == _LEASE
+        for document in documents.values()
+        for name in _begun(document)
+    }
+    found: dict[str, dict[str, bool]] = {}
+    for shard, document in documents.items():
+        told = {_text(row, "topic") for row in rows_of(document, "topics")}
+        lacking = leased.keys() - _begun(document)
+        asked = {name: leased[name] for name in sorted(lacking) if leased[name] or name not in told}
+        if asked:
+            found[shard] = asked
+    return found
+
+
+def _begun(document: Document) -> set[str]:
+    return {
+        _text(row, "topic")
+        for row in rows_of(document, "topics")
+        if _numbers(rows_of(row, "queues"), "committed_offset")
+    }
+
+
+def _kinds(parts: Iterable[Document]) -> dict[str, Document]:
+    """How the group consumes each topic: as one shard says where others have not been used."""
+    found: dict[str, Document] = {}
+    for part in parts:
+        for row in rows_of(part, "subscriptions"):
+            name = _text(row, "topic")
+            if name not in found or found[name]["consumption"] is None:
+                found[name] = row
+    return found
 
 
 def offsets(documents: Documents, owner: Owner) -> Document:
@@ -116,13 +154,16 @@ def resets(documents: Documents) -> Document:
     }
 
 
-def forgotten(documents: Documents) -> Document:
-    """What all shards would forget; nothing when they have done it."""
+def committed(documents: Documents) -> Document:
+    """What all shards have committed in a topic, or would forget; nothing when they have forgotten
+    it."""
     first = _first(documents)
     if not first:
         return {}
-    rows = cast("list[Document]", _joined(documents, "offsets")["offsets"])
-    return {**first, "offsets": sorted(rows, key=lambda row: cast("int", row["queue_id"]))}
+    found = _joined(documents, "offsets", "effects")
+    rows = cast("list[Document]", found["offsets"])
+    rows.sort(key=lambda row: cast("int", row["queue_id"]))
+    return {**first, **found}
 
 
 def any_of(documents: Documents) -> Document:

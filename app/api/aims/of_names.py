@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from app.api.aims.aim import BODY, HERE, Aim, Asks, Names, Shard
+from app.api.aims.aim import BODY, HERE, NEWS, Aim, Asks, Names, Shard, at_queue
 from app.api.aims.of_sends import queue_in, said
 from app.api.aims.places import Places
 from app.api.formats.decoding import DECODE_FAULTS
@@ -16,15 +16,15 @@ from app.store.formats.record.message_id import decode_message_id
 _NODE_CHARS: Final = 8
 
 
-def _of_queue(exchange: RequestContext, names: Names, places: Places) -> Shard:
+def _of_queue(exchange: RequestContext, names: Names, places: Places) -> Shard | Asks:
     del exchange
     queue_id = queue_in(names[1])
-    return HERE if queue_id is None else places.of_queue(places.topic(names[0]), queue_id)
+    return HERE if queue_id is None else at_queue(places, places.topic(names[0]), queue_id)
 
 
-def _of_queue_in_query(exchange: RequestContext, names: Names, places: Places) -> Shard:
+def _of_queue_in_query(exchange: RequestContext, names: Names, places: Places) -> Shard | Asks:
     queue_id = queue_in(said(exchange, b"", "queue_id"))
-    return HERE if queue_id is None else places.of_queue(places.topic(names[0]), queue_id)
+    return HERE if queue_id is None else at_queue(places, places.topic(names[0]), queue_id)
 
 
 def _of_shard(exchange: RequestContext, names: Names, places: Places) -> Shard:
@@ -113,7 +113,9 @@ class _Positions(msgspec.Struct):
 _positions: Final = msgspec.json.Decoder(_Positions).decode
 
 
-def _of_positions(exchange: RequestContext, names: Names, places: Places, body: bytes) -> Shard:
+def _of_positions(
+    exchange: RequestContext, names: Names, places: Places, body: bytes
+) -> Shard | Asks:
     """The shard of all queues that a commit names, when it is one."""
     del exchange
     try:
@@ -121,7 +123,9 @@ def _of_positions(exchange: RequestContext, names: Names, places: Places, body: 
     except DECODE_FAULTS:
         return HERE
     topic = places.topic(names[1])
-    shards = {places.of_queue(topic, each.queue_id) for each in given}
+    shards = {at_queue(places, topic, each.queue_id) for each in given}
+    if NEWS in shards:
+        return NEWS
     return shards.pop() if len(shards) == 1 else HERE
 
 

@@ -6,19 +6,23 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from app.api.aims.aim import BODY, HERE, Aim, Asks, Names, Shard
+from app.api.aims.aim import BODY, HERE, Aim, Asks, Names, Shard, at_queue
 from app.api.aims.places import Places
+from app.api.aims.splits import entries_in
 from app.api.formats.cloudevents import EVENT, VERSION_HEADER, text_of, text_of_header
 from app.api.formats.decoding import DECODE_FAULTS
 from app.api.formats.dedup_headers import IDEMPOTENCY_KEY, key_of
-from app.api.formats.media import ENVELOPE, JSON, media_type
+from app.api.formats.media import ENVELOPE, BatchKind, batch_content, media_type
 from app.api.formats.mq_headers import decode_header
 from app.api.formats.prefer_header import STRICT, preferences_of
 from app.api.http.request_context import RequestContext
 from app.api.naming.request_namespace import stored
-from app.domain.errors import CurlewError
+from app.domain.errors import CurlewError, OtherShard
 
 _PARTITION_KEY: Final = b"ce-partitionkey"
+_PRODUCER: Final = (b"mq-producer-id", "producer_id")
+_SAID_BY_EACH: Final = frozenset({"json", "ndjson", "events"})
+"""Batches whose messages say where they go."""
 
 
 class _Said(msgspec.Struct):
@@ -29,12 +33,6 @@ class _Said(msgspec.Struct):
     partitionkey: str | bool | int | None = None
 
 
-class _SaidByMany(msgspec.Struct):
-    """A batch."""
-
-    messages: list[_Said]
-
-
 class _Plan(msgspec.Struct):
     """How an epoch spreads."""
 
@@ -43,7 +41,6 @@ class _Plan(msgspec.Struct):
 
 
 _decode_plan: Final = msgspec.json.Decoder(_Plan).decode
-_decode_batch: Final = msgspec.json.Decoder(_SaidByMany).decode
 _decode: Final = msgspec.json.Decoder(_Said).decode
 
 
@@ -77,7 +74,7 @@ def _of_head(
         queue = said(exchange, b"mq-queue-id", "queue_id")
         if queue is not None:
             queue_id = queue_in(queue)
-            return HERE if queue_id is None else places.of_queue(topic, queue_id)
+            return HERE if queue_id is None else at_queue(places, topic, queue_id)
         key = said(exchange, b"mq-sharding-key", "sharding_key")
         if key is not None:
             return places.of_key(topic, key)
@@ -113,7 +110,7 @@ def _of_home_or_any(
     return places.for_any_queue(topic)
 
 
-def _of_body(exchange: RequestContext, names: Names, places: Places, body: bytes) -> Shard:
+def _of_body(exchange: RequestContext, names: Names, places: Places, body: bytes) -> Shard | Asks:
     """Of an envelope or a CloudEvent."""
     topic = places.topic(names[0])
     try:
@@ -121,7 +118,7 @@ def _of_body(exchange: RequestContext, names: Names, places: Places, body: bytes
     except DECODE_FAULTS:
         return HERE  # whose handler says what is wrong
     if message.queue_id is not None:
-        return places.of_queue(topic, message.queue_id)
+        return at_queue(places, topic, message.queue_id)
     key = message.sharding_key if message.sharding_key is not None else message.partitionkey
     if key is not None:
         return places.of_key(topic, text_of(key))
@@ -133,19 +130,28 @@ def _of_message(exchange: RequestContext, names: Names, places: Places) -> Shard
 
 
 def _of_batch(exchange: RequestContext, names: Names, places: Places) -> Shard | Asks:
-    if _is_json(exchange) and _is_one_piece(exchange) and _names_no_place(exchange):
+    if (
+        _kind_of(exchange) in _SAID_BY_EACH
+        and _is_one_piece(exchange)
+        and _names_no_place(exchange)
+    ):
         return BODY
     return _of_head(exchange, names, places, reads_body=False)
 
 
-def _is_json(exchange: RequestContext) -> bool:
-    content_type = exchange.headers.get(b"content-type")
-    return content_type is None or media_type(content_type) == JSON
+def _kind_of(exchange: RequestContext) -> BatchKind | None:
+    if said(exchange, b"", "split") is not None:
+        return None  # its lines are bodies
+    try:
+        return batch_content(exchange.headers.get(b"content-type"))
+    except CurlewError:
+        return None  # whose handler says what is wrong
 
 
 def _is_one_piece(exchange: RequestContext) -> bool:
     is_once = IDEMPOTENCY_KEY in exchange.headers or STRICT in preferences_of(exchange)
-    return is_once or said(exchange, b"mq-producer-id", "producer_id") is not None
+    names = _PRODUCER, (b"", "idempotency_key")
+    return is_once or any(said(exchange, *each) is not None for each in names)
 
 
 def _names_no_place(exchange: RequestContext) -> bool:
@@ -155,22 +161,31 @@ def _names_no_place(exchange: RequestContext) -> bool:
 
 def _of_batch_body(exchange: RequestContext, names: Names, places: Places, body: bytes) -> Shard:
     """A batch that is stored once, or strictly, is one piece: it goes where all its messages have
-    to go, if that is one shard; to its home, if they may go anywhere."""
+    to go; to its home, if they may go anywhere. Raises `OtherShard` where those are several."""
     topic = places.topic(names[0])
+    kind = _kind_of(exchange)
+    assert kind is not None
     try:
-        entries = _decode_batch(body).messages
-    except DECODE_FAULTS:
+        count_max = places.limits.batch_messages_max
+        entries = [_decode(raw) for raw in entries_in(kind, body, count_max)]
+    except (CurlewError, *DECODE_FAULTS, KeyError):
         return HERE  # whose handler says what is wrong
-    found = {
-        places.of_queue(topic, each.queue_id)
-        if each.queue_id is not None
-        else places.of_key(topic, each.sharding_key or "")
-        for each in entries
-        if each.queue_id is not None or each.sharding_key is not None
-    }
+    found: dict[str | None, None] = {}
+    for each in entries:
+        key = each.partitionkey if each.sharding_key is None else each.sharding_key
+        if each.queue_id is not None:
+            found[places.of_queue(topic, each.queue_id)] = None
+        elif key is not None:
+            found[places.of_key(topic, text_of(key))] = None
     if not found:
         return _of_home_or_any(exchange, places, names, is_plain=False)
-    return found.pop() if len(found) == 1 else HERE  # whose handler refuses it
+    first, *others = found
+    if others:
+        if said(exchange, *_PRODUCER) is not None:
+            return HERE  # whose handler says NOT_LEADER: a producer asks for the route then
+        other = others[0] or places.metadata.shard
+        raise OtherShard("a message of a batch that is stored once, or strictly,", other)
+    return first
 
 
 def _of_plan(exchange: RequestContext, names: Names, places: Places) -> Shard | Asks:

@@ -6,7 +6,7 @@ from typing import Final, Protocol
 from app.api.ports import Shard
 from app.broker import ports
 from app.broker.ports import FirstUses, Topic
-from app.domain.message import queue_for_sharding_key
+from app.domain.limits import Limits
 
 _TURNS_MAX: Final = 65_536
 """Topics whose turn is remembered; when there are more, turns begin anew."""
@@ -38,11 +38,13 @@ class Metadata(Protocol):
 
 
 class Places:
-    """One per node. Each answer is the name of a shard, or None: here, or nobody knows."""
+    """One per node. Each answer is the name of a shard, or None: here, or nobody knows. Any
+    thread."""
 
-    def __init__(self, metadata: Metadata, is_up: Callable[[str], bool]) -> None:
+    def __init__(self, metadata: Metadata, is_up: Callable[[str], bool], limits: Limits) -> None:
         """`is_up` says whether the leader of a shard answers, as far as is known."""
         self.metadata = metadata
+        self.limits = limits
         self._is_up = is_up
         self._turns: dict[str, int] = {}
         self._shards: Mapping[str, Shard] = {}
@@ -67,29 +69,31 @@ class Places:
         """The shard of the queue that messages with this key go to."""
         if topic is None:
             return None
-        return topic.shard_of(queue_for_sharding_key(sharding_key, topic.write_queues))
+        return topic.shard_of(topic.queue_of_key(sharding_key))
 
     def of_home(self, topic: Topic | None, name: str) -> str | None:
-        """The shard that remembers an idempotency key or a producer. It never changes."""
+        """The shard that remembers an idempotency key or a producer: the same ever after, unless it
+        drains."""
         if topic is None:
             return None
-        return topic.shard_of(queue_for_sharding_key(name, topic.first_queues))
+        return topic.shard_of(topic.home_of(name))
 
     def of_store(self, shard_id: bytes) -> str | None:
         """The shard with this id. What was given by none of the cluster is for its handler here."""
         shards = self.metadata.snapshot.shards
         if shards is not self._shards:
-            self._shards = shards
             self._by_id = {each.shard_id: each.name for each in shards.values()}
+            self._shards = shards  # behind it, as other threads look, too
         name = self._by_id.get(shard_id)
         return None if name == self.metadata.shard else name
 
     def for_any_queue(self, topic: Topic | None) -> str | None:
-        """Where a message goes that names no queue: here, when the topic has queues here; else in
-        turn to the shards that take messages of it and whose leader answers."""
-        if topic is None or topic.writable_here:
+        """Where a message goes that names no queue: here, when the topic has queues here and they
+        do not drain; else in turn to the shards that take messages of it and whose leader answers.
+        """
+        if topic is None or topic.is_open_here:
             return None
-        shards = {topic.shard_of(queue_id) or "" for queue_id in range(topic.write_queues)}
+        shards = {topic.shard_of(queue_id) or "" for queue_id in topic.open_queues}
         up = sorted(filter(self._is_up, shards)) or sorted(shards)
         if len(self._turns) >= _TURNS_MAX:
             self._turns.clear()

@@ -11,7 +11,9 @@ from typing import Final, NamedTuple, cast
 import msgspec
 
 from app.api.aims.across import Document
-from app.api.formats.decoding import DECODE_FAULTS
+from app.api.bodies.entry_counting import check_batch_count, check_events_count
+from app.api.formats.decoding import DECODE_FAULTS, check_count
+from app.api.formats.media import BatchKind
 
 Raws = dict[str, msgspec.Raw]
 _decode_members: Final = msgspec.json.Decoder(Raws).decode
@@ -60,6 +62,39 @@ def parts_of(
     return parts
 
 
+def entries_in(kind: BatchKind, body: bytes, count_max: int) -> list[bytes]:
+    """The messages of a batch, one after the other, as they stand there. Raises `DECODE_FAULTS`, or
+    `BatchTooLarge`."""
+    if kind == "ndjson":
+        if body.count(b"\n") > count_max:
+            check_count(sum(1 for line in body.split(b"\n") if line.strip()), count_max)
+        return [line for line in body.split(b"\n") if line.strip()]
+    if kind == "events":
+        check_events_count(body, count_max)
+        return [bytes(raw) for raw in _decode_list(body)]
+    check_batch_count(body, count_max)
+    return [bytes(raw) for raw in _decode_list(_decode_members(body)["messages"])]
+
+
+def parts_of_batch(
+    kind: BatchKind, body: bytes, count_max: int, shard_of: Callable[[bytes], str]
+) -> dict[str, Part]:
+    """As `parts_of`, of messages. Raises as `entries_in`."""
+    if kind == "json":
+        check_batch_count(body, count_max)
+        return parts_of(body, ("messages",), shard_of)
+    entries = entries_in(kind, body, count_max)
+    places: dict[str, list[int]] = {}
+    for place, raw in enumerate(entries):
+        places.setdefault(shard_of(raw), []).append(place)
+    parts: dict[str, Part] = {}
+    for shard, own in places.items():
+        chosen = [entries[place] for place in own]
+        whole = b"\n".join(chosen) if kind == "ndjson" else b"[%b]" % b",".join(chosen)
+        parts[shard] = Part(whole, own, [("messages", raw) for raw in chosen])
+    return parts
+
+
 def results_of(parts: Mapping[str, Part], results: Mapping[str, Sequence[Document]]) -> Document:
     """The results of all parts in the order of the request, and how many are well."""
     whole: dict[int, Document] = {}
@@ -80,13 +115,20 @@ def _renumbered(result: Document, number: int, place: int) -> Document:
     if isinstance(error, dict):
         errors = cast("list[Document]", error.get("errors") or [])
         if errors:
-            found["error"] = {**error, "errors": [_moved(each, number, place) for each in errors]}
+            moved = [_moved(each, number, place) for each in errors]
+            if "detail" in error and error["detail"] == errors[0].get("detail"):
+                error = {**error, "detail": moved[0]["detail"]}
+            found["error"] = {**error, "errors": moved}
     return found
 
 
 def _moved(error: Document, number: int, place: int) -> Document:
-    """With a pointer into the whole."""
+    """With a pointer into the whole. One to the entry itself says its number in words, too."""
     pointer, start = error.get("pointer"), f"/messages/{number}"
-    if isinstance(pointer, str) and f"{pointer}/".startswith(start + "/"):
-        return {**error, "pointer": f"/messages/{place}{pointer.removeprefix(start)}"}
-    return error
+    if not isinstance(pointer, str) or not f"{pointer}/".startswith(start + "/"):
+        return error
+    found = {**error, "pointer": f"/messages/{place}{pointer.removeprefix(start)}"}
+    detail, words = error.get("detail"), f"entry {number} "
+    if pointer == start and isinstance(detail, str) and detail.startswith(words):
+        found["detail"] = f"entry {place} {detail.removeprefix(words)}"
+    return found

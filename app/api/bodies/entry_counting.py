@@ -2,10 +2,11 @@
 
 A request of 32 MiB may have ten million entries of three bytes, and as objects they would take a
 gigabyte before their number is looked at. Here they are passed over, and reading ends at the first
-one too many. Requests with few commas cannot have too many entries and are not counted. Event loop
-only: one count at a time.
+one too many. Requests with few commas cannot have too many entries and are not counted. Any thread:
+each has a count of its own.
 """
 
+import threading
 from typing import Final
 
 import msgspec
@@ -20,11 +21,10 @@ class _OneTooMany(ValueError):
     """There are more entries than are taken."""
 
 
-class _Count:
-    """How many more entries there may be in the request that is counted."""
+class _Count(threading.local):
+    """How many more entries there may be in the request that a thread counts."""
 
-    def __init__(self) -> None:
-        self.left = 0
+    left = 0
 
     def take(self) -> None:
         """There is another entry."""

@@ -14,7 +14,12 @@ from app.broker.results import Delivery
 from app.domain.limits import KIB
 from app.domain.message import StoredEncoding
 from app.store import packed_bytes
-from app.store.formats.record.unpacked_record import is_packed, unpacked_records
+from app.store.formats.record.compression import SYSTEM_FLAG_COMPRESSED
+from app.store.formats.record.unpacked_record import (
+    SYSTEM_FLAG_LOW,
+    is_packed,
+    unpacked_records,
+)
 
 _INLINE_BYTES_MAX: Final = 32 * KIB
 
@@ -22,20 +27,22 @@ _INLINE_BYTES_MAX: Final = 32 * KIB
 async def unpack_deliveries(deliveries: Sequence[Delivery]) -> None:
     """Have the messages of those with packed bodies, so that nobody has to unpack them later on the
     event loop."""
-    packed: list[Delivery] = []
-    size = 0
-    for delivery in deliveries:
-        content = delivery.content
-        if isinstance(content, memoryview) and is_packed(content):
-            packed.append(delivery)
-            size += len(content)
-    if size > _INLINE_BYTES_MAX:
-        await asyncio.get_running_loop().run_in_executor(None, _make_messages, packed)
+    contents = [delivery.content for delivery in deliveries]
+    sizes = [
+        len(content)
+        for content in contents
+        if isinstance(content, memoryview)
+        and content[SYSTEM_FLAG_LOW] & SYSTEM_FLAG_COMPRESSED  # `is_packed`, written out
+    ]
+    if sum(sizes) > _INLINE_BYTES_MAX:
+        await asyncio.get_running_loop().run_in_executor(None, _make_messages, deliveries)
 
 
 def _make_messages(deliveries: Sequence[Delivery]) -> None:
     for delivery in deliveries:
-        _ = delivery.message  # it keeps it
+        content = delivery.content
+        if isinstance(content, memoryview) and is_packed(content):
+            _ = delivery.message  # it keeps it
 
 
 async def plain_records(

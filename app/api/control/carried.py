@@ -4,7 +4,7 @@ and those of several shards: behind authorization and before the handler."""
 from fastapi import Request, Response
 from typing_extensions import override
 
-from app.api.control.dependencies import Services, authorize
+from app.api.control.dependencies import Services, authorize, refuse_unknown_parameters
 from app.api.http.request_context import CONTEXT_KEY, RequestContext
 from app.api.http.request_context import Receive as AsgiReceive
 from app.api.http.request_context import Scope as AsgiScope
@@ -36,12 +36,13 @@ async def carried(request: Request) -> Response | None:
         await relay.carry_whole(request.scope[CONTEXT_KEY], sends=operation.sends)
         return _Answered()
     names = tuple(request.path_params[name] for name in operation.names)
-    if operation.method != "PUT":
+    if not operation.makes:
         await relay.learn_of(operation, names)
     if operation.aim is None and operation.across is None:
         return None
     context: RequestContext = request.scope[CONTEXT_KEY]
     await authorize(request)
+    await refuse_unknown_parameters(request)
     if await OverShards(relay).answered(context, operation, names):
         return _Answered()
     aimed = relay.aimed_at(context, operation, names)

@@ -19,7 +19,7 @@ from app.api.bodies.body_errors import invalid_body
 from app.api.bodies.unpacking import packing_of, unpack
 from app.api.formats.media import require_json
 from app.api.http.memory_budget import MemoryBudget
-from app.api.http.parameters import page_size_of, refuse_unknown
+from app.api.http.parameters import page_size_of, parse_query, refuse_unknown
 from app.api.http.request_context import (
     CONTEXT_KEY,
     ClientGone,
@@ -89,10 +89,10 @@ class Services:
         if self.rights is not None:
             self.rights.require_to_make(access, kind, name)
 
-    def claim_client(self, access: Standing, group: str, client_id: str) -> None:
+    async def claim_client(self, access: Standing, group: str, client_id: str) -> None:
         """Raise `NotPermitted` when the client id is another principal's."""
         if self.owners is not None:
-            self.owners.claim(access, group, client_id)
+            await self.owners.claim_member(access, group, client_id)
 
 
 async def services_of(request: Request) -> Services:
@@ -186,10 +186,11 @@ WithTraceSize = Annotated[int, Depends(_trace_size)]
 
 
 async def refuse_unknown_parameters(request: Request) -> None:
-    """Refuse query parameters that the route does not declare."""
-    if request.query_params:
-        given = dict(request.query_params)
-        refuse_unknown(given, _declared(request.scope["route"].dependant))
+    """Refuse query parameters that the route does not declare, a name that is given twice, of which
+    FastAPI would take the last, and what is no UTF-8: as the data plane does."""
+    query: bytes = request.scope["query_string"]
+    if query:
+        refuse_unknown(parse_query(query), _declared(request.scope["route"].dependant))
 
 
 def _declared(dependant: Dependant) -> set[str]:

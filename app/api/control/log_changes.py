@@ -13,6 +13,7 @@ from fastapi import Depends, Request, Response
 from pydantic import TypeAdapter, ValidationError
 
 from app.api.control.dependencies import Services, sent_body_of
+from app.domain.names import in_audit
 
 IN_THE_LOG: Final[Mapping[str, str]] = {
     "cancel_operation": "UPDATE",
@@ -24,6 +25,7 @@ IN_THE_LOG: Final[Mapping[str, str]] = {
     "delete_producer": "DELETE",
     "delete_snapshot": "DELETE",
     "deliver_scheduled_message": "UPDATE",
+    "drain_shard": "UPDATE",
     "elect_replica": "UPDATE",
     "hand_over_shard": "UPDATE",
     "move_scheduled_message": "UPDATE",
@@ -39,6 +41,7 @@ IN_THE_LOG: Final[Mapping[str, str]] = {
     "reset_replica": "UPDATE",
     "restore_snapshot": "UPDATE",
     "seal_producer": "UPDATE",
+    "undo_drain": "UPDATE",
 }
 """Operation → action."""
 _BEGIN_THEMSELVES: Final = frozenset({"cancel_operation", "commit_group_offsets", "seal_producer"})
@@ -136,5 +139,6 @@ def truth(text: str) -> bool | None:
 
 
 def resource_of(in_path: Mapping[str, str]) -> str:
-    """What the names in a path name: `group:billing/topic:orders`."""
-    return "/".join(f"{kind}:{name}" for kind, name in in_path.items()) or "cluster"
+    """What the names in a path name: `group:billing/topic:orders`. A slash in a name is quoted."""
+    named = (f"{kind}:{in_audit(name)}" for kind, name in in_path.items())
+    return "/".join(named) or "cluster"

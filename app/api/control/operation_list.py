@@ -28,13 +28,14 @@ from app.api.control.routes.groups import (
     subscriptions,
     traces,
 )
-from app.api.control.routes.shards import elect, replicas
+from app.api.control.routes.shards import drain, elect, replicas
 from app.api.dataplane import routes
 
 ROUTERS: Final = (
     producers.router,
     topics.router,
     cluster.router,
+    drain.router,
     elect.router,
     replicas.router,
     namespaces.router,

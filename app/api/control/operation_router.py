@@ -13,6 +13,7 @@ from app.api.aims.across import Across
 from app.api.aims.aim import Aim
 from app.api.control.carried import carried
 from app.api.control.log_changes import audited
+from app.api.control.path_segments import names_in_path
 from app.api.http.json_line import JsonLine
 from app.api.naming.request_namespace import kinds_of_path, stored_path_names
 from app.api.operations.answers import answers_of
@@ -38,7 +39,7 @@ class _Route(APIRoute):
 
         async def serve(request: Request) -> Response:
             scope = request.scope
-            scope["path_params"] = stored_path_names(kinds, scope["path_params"])
+            scope["path_params"] = stored_path_names(kinds, names_in_path(scope))
             return await carried(request) or await handle(request)
 
         return serve

@@ -61,6 +61,16 @@ class ClientWatch:
         before each hand-out."""
         return self._is_gone or self._look() is not None
 
+    @property
+    def refusal(self) -> CurlewError | None:
+        """Why the client may not have an answer any more."""
+        return self._look()
+
+    def begin(self, end_wait: Callable[[], object]) -> None:
+        """As `watch`, unless it watches already."""
+        if self._watcher is None:
+            self.watch(end_wait)
+
     def watch(self, end_wait: Callable[[], object]) -> None:
         """Call `end_wait`, and no earlier one any more, as soon as the client has left."""
         self._end_wait = end_wait

@@ -78,10 +78,8 @@ def result_of(index: int, entry: Entry, outcome: SendResult | CurlewError) -> Ba
     """What became of one entry, as the client is told."""
     name, item = entry
     named = item.message.unique_id if isinstance(item, BatchItem) else None
-    if named is None and isinstance(outcome, SendResult):
-        message_id, _, queue_id, queue_offset, store_time_ms, _, recall_handle = outcome
-        if recall_handle is None:  # as nearly all are
-            return BatchResult(index, 201, name, message_id, queue_id, queue_offset, store_time_ms)
+    if named is None and isinstance(outcome, SendResult) and outcome[6] is None:  # as nearly all
+        return BatchResult(index, 201, name, outcome[0], *outcome[2:5])
     unique_id = UNSET if named is None else named
     if isinstance(outcome, CurlewError):
         problem = entry_problem(with_outcome_of_send(outcome))

@@ -33,7 +33,8 @@ from app.broker import Broker
 from app.broker.produce.request_reply import Replied
 from app.broker.results import SendResult
 from app.domain.access.actions import Action, Kind
-from app.domain.errors import UnsupportedContentType
+from app.domain.access.refusals import NotPermitted, PolicyTooOld, Unauthorized
+from app.domain.errors import CurlewError, UnsupportedContentType
 from app.domain.limits import DEFAULT_REQUEST_WAIT_S, Limits
 from app.domain.positions import FlushMode
 
@@ -99,7 +100,9 @@ class Requesting:
                 ),
                 lambda _: None,
             )
-        except ClientGone:
+        except (ClientGone, NotPermitted, PolicyTooOld, Unauthorized) as end:
+            if isinstance(end, CurlewError):  # the caller may not have the reply any more
+                end.outcome = "stored" if is_counted else "unknown"
             if not is_counted:  # it left before the send was over, which goes on
                 count()
             raise

@@ -19,6 +19,14 @@ from app.api.dataplane.entry_results import (
     let_others_turn,
     results_of,
 )
+from app.api.dataplane.send_answers import (
+    answer_of,
+    answered_early,
+    kept_encoding,
+    position_headers,
+    stored_of,
+    timing,
+)
 from app.api.formats import media
 from app.api.formats.cloudevents import (
     EVENTS,
@@ -31,7 +39,6 @@ from app.api.formats.mq_headers import (
     BATCH_HEADERS,
     TRACE_HEADERS,
     SendOptions,
-    encode_header,
     put_property,
     read_batch_options,
     read_send_options,
@@ -65,7 +72,6 @@ from app.api.http.errors import (
 from app.api.http.parameters import Query
 from app.api.http.request_context import (
     WHOLE_BODY,
-    Headers,
     RequestContext,
     batch_too_large,
     body_too_large,
@@ -87,7 +93,7 @@ from app.broker.dedup.tokens import Claim
 from app.broker.figures.counters import TopicFigures
 from app.broker.hooks.hook_contract import SendKind
 from app.broker.produce.send_deadlines import Deadline
-from app.broker.results import BatchItem, SendResult
+from app.broker.results import SendResult
 from app.broker.tracing.trace_notes import TraceKind
 from app.domain.errors import (
     CurlewError,
@@ -181,7 +187,7 @@ class Sending:
             return
         flush = options.flush
         if ASYNC in preferences:
-            preferences, flush = _answered_early(preferences, flush)
+            preferences, flush = answered_early(preferences, flush)
         figures = self._broker.statistics.topic(topic)
         deadline = self._deadline_of(options)
         began_s = perf_counter()
@@ -210,7 +216,7 @@ class Sending:
         status = 202 if flush is FlushMode.ASYNC else 201
         if MINIMAL in preferences:
             headers_only = applied(
-                [*_position_headers(result, message.unique_id), *_kept(message), timing],
+                [*position_headers(result, message.unique_id), *kept_encoding(message), timing],
                 preferences,
                 MINIMAL,
                 ASYNC,
@@ -218,11 +224,11 @@ class Sending:
             await exchange.answer_empty(status, headers_only)
             return
         message_id = (b"mq-message-id", result[0].encode())
-        answer_headers = [media.JSON_HEADER, message_id, *_kept(message), timing]
+        answer_headers = [media.JSON_HEADER, message_id, *kept_encoding(message), timing]
         await exchange.answer(
             status,
             applied(answer_headers, preferences, REPRESENTATION, ASYNC),
-            encode_line(_answer_of(result, message.unique_id)),
+            encode_line(answer_of(result, message.unique_id)),
         )
 
     async def _read(
@@ -267,7 +273,7 @@ class Sending:
             media.JSON_HEADER,
             (b"mq-message-id", transaction.transaction_id.encode()),
             (b"location", f"/v1/transactions/{transaction.transaction_id}".encode()),
-            *_kept(message),
+            *kept_encoding(message),
         ]
         answer = prepared_answer(transaction, message.unique_id)
         await exchange.answer(202, headers, encode_line(answer))
@@ -280,12 +286,12 @@ class Sending:
         preferences: frozenset[str],
     ) -> None:
         if MINIMAL in preferences:
-            headers = _position_headers(result, unique_id)
+            headers = position_headers(result, unique_id)
             headers = applied([*headers, DUPLICATE], preferences, MINIMAL)
             await exchange.answer_empty(200, headers)
             return
         headers = [media.JSON_HEADER, (b"mq-message-id", result[0].encode()), DUPLICATE]
-        body = encode_line(_answer_of(result, unique_id))
+        body = encode_line(answer_of(result, unique_id))
         await exchange.answer(200, applied(headers, preferences, REPRESENTATION), body)
 
     async def send_batch(self, exchange: RequestContext, topic: str) -> None:
@@ -306,7 +312,7 @@ class Sending:
         spread = parameters.flag("spread")
         preferences = preferences_of(exchange)
         if ASYNC in preferences:
-            preferences, options.flush = _answered_early(preferences, options.flush)
+            preferences, options.flush = answered_early(preferences, options.flush)
         if kind == "frames":
             frame = await self._read_frame(exchange)
             if spread:
@@ -416,7 +422,7 @@ class Sending:
                 deadline=deadline,
             )
             await let_others_turn(len(items))
-            count = (0, 0) if once.is_repeated else _stored(items, once.results)
+            count = (0, 0) if once.is_repeated else stored_of(items, once.results)
             if options.one_way:
                 await self._answer_one_way(exchange, topic, figures, *count, once.results)
                 return
@@ -433,7 +439,7 @@ class Sending:
             deadline=deadline,
         )
         await let_others_turn(len(items))
-        count = _stored(items, outcomes)
+        count = stored_of(items, outcomes)
         if options.one_way and count[0] == len(items):
             await self._answer_one_way(exchange, topic, figures, *count, outcomes)
             return
@@ -526,62 +532,7 @@ class Sending:
             if seconds > SLOW_PUT_S:
                 read_s = began_s - exchange.began_s
                 self._slow_puts.note(self._broker.store, topic, count, size, read_s, seconds)
-        return _timing(seconds)
-
-
-def _stored(
-    items: Sequence[BatchItem | CurlewError], outcomes: Sequence[SendResult | CurlewError]
-) -> tuple[int, int]:
-    """How many messages of a batch were stored, and the bytes of their bodies."""
-    sizes = [
-        len(item.message.body)
-        for item, outcome in zip(items, outcomes, strict=True)
-        if isinstance(outcome, SendResult) and isinstance(item, BatchItem)
-    ]
-    return len(sizes), sum(sizes)
-
-
-def _answer_of(result: SendResult, unique_id: str | None) -> SendAnswer:
-    named = UNSET if unique_id is None else unique_id
-    if result.recall_handle is None:
-        return SendAnswer("SEND_OK", *result[:5], unique_id=named)
-    later = result[4:]
-    return SendAnswer("SEND_OK", *result[:3], UNSET, *later, unique_id=named)  # type: ignore[arg-type]
-
-
-def _answered_early(
-    preferences: frozenset[str], flush: FlushMode | None
-) -> tuple[frozenset[str], FlushMode]:
-    """What respond-async makes of a send; a durability that was asked for by name outweighs it."""
-    if flush is FlushMode.SYNC:
-        return preferences - {ASYNC}, flush
-    return preferences, FlushMode.ASYNC
-
-
-def _timing(seconds: float) -> tuple[bytes, bytes]:
-    """How long the broker took; what is missing to the client's own figure is HTTP and network."""
-    return b"server-timing", b"store;dur=%.2f" % (seconds * 1_000)
-
-
-def _kept(message: Message) -> Headers:
-    """How the body is stored, where it is not stored plain."""
-    encoding = message.encoding
-    return [] if encoding is None else [(b"mq-stored-encoding", encoding.encode())]
-
-
-def _position_headers(result: SendResult, unique_id: str | None) -> Headers:
-    headers = [
-        (b"mq-message-id", result.message_id.encode()),
-        (b"mq-queue-id", b"%d" % result.queue_id),
-    ]
-    if unique_id is not None:
-        headers.append((b"mq-unique-id", encode_header(unique_id)))
-    if result.recall_handle is None:
-        headers.append((b"mq-queue-offset", b"%d" % result.queue_offset))
-    else:
-        headers.append((b"mq-recall-handle", result.recall_handle.encode()))
-        headers.append((b"mq-deliver-time-ms", b"%d" % (result.deliver_time_ms or 0)))
-    return [*headers, (b"mq-store-time-ms", b"%d" % result.store_time_ms)]
+        return timing(seconds)
 
 
 def _take_event(exchange: RequestContext, options: SendOptions) -> None:

@@ -67,6 +67,11 @@ class FollowedPulls:
         self._gate.closed_because = ""
         self._opened: _Opened | None = None
 
+    @property
+    def hears_leader(self) -> bool:
+        """As `ReadsHere`."""
+        return self._here.hears_leader
+
     async def answered(
         self, exchange: RequestContext, topic: str, queue: str, *, is_stale: bool
     ) -> bool:

@@ -8,6 +8,7 @@ from app.api.dataplane.routes.routing import OPERATIONS
 from app.api.following.followed_pulls import FollowedPulls
 from app.api.http.request_context import ASKED, RequestContext
 from app.api.operations.operation import Operation
+from app.api.relay.envelope import RELAYED
 from app.api.relay.relay import Relay
 from app.domain.errors import NotLeader, RelayInterrupted, ShardUnavailable
 from app.runtime.direct import in_task
@@ -32,17 +33,35 @@ def following_router(relay: Relay, pulls: FollowedPulls | None) -> Router:
 def _pulling(relay: Relay, pulls: FollowedPulls) -> Handler:
     async def pull(exchange: RequestContext, topic: str, queue: str) -> None:
         await in_task()
-        if exchange.scope.get(ASKED) == ASKS_STALE:
-            if not await pulls.answered(exchange, topic, queue, is_stale=True):
-                raise NotLeader(f"queue {queue} of topic {topic!r}", relay.own_shard)
+        asks_stale = exchange.scope.get(ASKED) == ASKS_STALE
+        if asks_stale and await pulls.answered(exchange, topic, queue, is_stale=True):
             return
-        may_say_any = exchange.mq_headers or b"any" in exchange.query
+        may_say_any = not asks_stale and (exchange.mq_headers or b"any" in exchange.query)
         if may_say_any and await pulls.answered(exchange, topic, queue, is_stale=False):
             return
-        try:
-            await relay.carry_whole(exchange, sends=False)
-        except (ShardUnavailable, RelayInterrupted):
-            if exchange.started or not await pulls.answered(exchange, topic, queue, is_stale=True):
-                raise
+        if RELAYED in exchange.scope:
+            # Who relays it takes this node for the leader. It looks for the one that leads by now,
+            # and where nobody does it asks for what a replica has.
+            raise NotLeader(f"queue {queue} of topic {topic!r}", relay.own_shard)
+        await _pull_of_client(relay, pulls, exchange, topic, queue)
 
     return pull
+
+
+async def _pull_of_client(
+    relay: Relay, pulls: FollowedPulls, exchange: RequestContext, topic: str, queue: str
+) -> None:
+    """From a node that leads; where none does, from a replica, as `MQ-Stale`."""
+    try:
+        await relay.carry_whole(exchange, sends=False)
+    except NotLeader:  # no relay is wanted; where nobody leads there is nobody else to ask
+        is_led = pulls.hears_leader
+        if is_led or not await pulls.answered(exchange, topic, queue, is_stale=True):
+            raise
+    except (ShardUnavailable, RelayInterrupted):
+        if exchange.started:
+            raise
+        if await pulls.answered(exchange, topic, queue, is_stale=True):
+            return
+        if not await relay.answered_by_replica(exchange, relay.own_shard):
+            raise

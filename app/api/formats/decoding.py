@@ -56,6 +56,7 @@ _ESCAPE: Final = re.compile(
 """An escape in a JSON text; `half` is of a surrogate that stands alone."""
 
 _WRONG_TYPE: Final = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
+_MISSING: Final = re.compile(r"Object missing required field `(\w+)`")
 _OUT_OF_RANGE: Final = re.compile(r"Expected `(?:int|float)` (>=|<=|>|<) (-?[\d.e+]+)")
 _BOUNDS: Final = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
 _TOO_LONG: Final = re.compile(r"Expected `str` of length <= (\d+)")
@@ -150,6 +151,10 @@ def _fault_of_a_field(error: Exception, known_fields: Sequence[str]) -> CurlewEr
     """The problem that a failed decode of an object stands for."""
     detail, _, path = str(error).partition(" - at `$")
     pointer = _pointer(path.rstrip("`"))
+    missing = _MISSING.fullmatch(detail)
+    if missing is not None:
+        fault = FieldError(f"{pointer}/{missing[1]}", f"{missing[1]} is missing")
+        return InvalidBody(fault.detail, [fault])
     detail = _in_words(detail, pointer)
     marker = "unknown field `"
     if marker not in detail:

@@ -154,19 +154,27 @@ def _decoded(kind: BatchKind, body: bytes, line_type: str | None, count_max: int
 def named_once(entries: list[Entry], place: str) -> list[Entry]:
     """The entries, with a fault in place of one whose unique id another before it has. `place` is
     the JSON pointer of an entry, with `{}` for its number."""
+    ids = [item.message.unique_id for _, item in entries if isinstance(item, BatchItem)]
+    if ids.count(None) == len(ids):  # as nearly always
+        return entries
     first: dict[str, int] = {}
     for index, (_, item) in enumerate(entries):
         unique_id = item.message.unique_id if isinstance(item, BatchItem) else None
         if unique_id is None or (known := first.setdefault(unique_id, index)) == index:
             continue
-        error = IllegalMessageId(
-            f"unique_id {unique_id!r} is that of entry {known} of this request, too",
-            hint="an id names one message: give each its own, or leave it out",
-            pointer=f"{place.format(index)}/unique_id",
-            fields={"unique_id": unique_id, "index": index, "first_index": known},
-        )
+        error = named_twice(unique_id, index, known, place)
         entries[index] = entries[index]._replace(item=error)
     return entries
+
+
+def named_twice(unique_id: str, index: int, known: int, place: str) -> IllegalMessageId:
+    """The fault of an entry whose unique id the entry `known` before it has."""
+    return IllegalMessageId(
+        f"unique_id {unique_id!r} is that of entry {known} of this request, too",
+        hint="an id names one message: give each its own, or leave it out",
+        pointer=f"{place.format(index)}/unique_id",
+        fields={"unique_id": unique_id, "index": index, "first_index": known},
+    )
 
 
 def _of_queue(entry: Entry, queue_id: int) -> Entry:

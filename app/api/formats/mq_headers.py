@@ -172,6 +172,15 @@ def decode_header(name: bytes, value: bytes) -> str:
         ) from error
 
 
+def named_in(value: bytes) -> str:
+    """The text of a header in which a client says who it is: as `decode_header`, but nothing is
+    refused for a name; what is not UTF-8 is taken as Latin-1."""
+    try:
+        return (unquote_to_bytes(value) if b"%" in value else value).decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
 def encode_header(text: str) -> bytes:
     """`text` as a header value that `decode_header` reads."""
     return quote(text, safe=_SAFE_IN_HEADERS).encode("ascii")

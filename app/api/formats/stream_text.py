@@ -1,10 +1,11 @@
 """What streams look like on the wire: server-sent events, and lines of JSON. Pure.
 
 Server-sent events (the HTML standard, section 9.2): a message is an event without a name, with its
-JSON as `data` and, without a group, its cursor as `id`; `gap`, `end` and `effects` (what opening it
-by force has ended) are events of these names; a heartbeat is a comment. Lines: a message is a JSON
-object, with its `cursor`; `{"gap":…}`, `{"end":…}` and `{"effects":[…]}` have that one member; a
-heartbeat is an empty line.
+JSON as `data` and, without a group, its cursor as `id`; `gap`, `end`, `partial` (shards of which
+nothing comes now) and `effects` (what opening it by force has ended) are events of these names; a
+heartbeat is a comment. Lines: a message is a JSON object, with its `cursor`; `{"gap":…}`,
+`{"end":…}`, `{"partial":[…]}` and `{"effects":[…]}` have that one member; a heartbeat is an empty
+line.
 
 Where a filter leaves out everything, the cursor goes on all the same: as an `id` without data,
 which no listener sees, or as a line `{"cursor":…}`.
@@ -68,6 +69,32 @@ class StreamText(Protocol):
     def end(self, reason: str, cursor: str | None, error: EntryProblem | None) -> bytes: ...
 
 
+class MergedText(Protocol):
+    """The same, for what has come from several shards as lines of JSON."""
+
+    content_type: bytes
+    preamble: bytes
+    heartbeat: bytes
+
+    def passed_on(self, message: bytes, cursor: str) -> bytes:
+        """A message in JSON, without its cursor, and the cursor that it has here."""
+        ...
+
+    def told(self, cursor: str) -> bytes:
+        """The cursor alone, which has gone on."""
+        ...
+
+    def gap(self, gap: bytes) -> bytes:
+        """A gap in JSON."""
+        ...
+
+    def partial(self, shards: Sequence[str]) -> bytes:
+        """The shards of which nothing comes now."""
+        ...
+
+    def end(self, reason: str, cursor: str | None, error: EntryProblem | None) -> bytes: ...
+
+
 class EventLines:
     """`text/event-stream`."""
 
@@ -80,15 +107,27 @@ class EventLines:
         self._told = ""
 
     def chunk(self, chunk: TopicChunk) -> bytes:
-        parts = [_gap_event(gap) for gap in chunk.gaps]
+        parts = [self.gap(encode(_gap_view(gap))) for gap in chunk.gaps]
         for message, cursor in chunk.messages:
             view = view_of(message, force_base64=self._force_base64)
             parts.append(b"id: %b\ndata: %b\n\n" % (cursor.encode("ascii"), encode(view)))
         last = chunk.messages[-1].cursor if chunk.messages else self._told
         if chunk.cursor != last:
-            parts.append(b": heartbeat\nid: %b\n\n" % chunk.cursor.encode("ascii"))
+            parts.append(self.told(chunk.cursor))
         self._told = chunk.cursor
         return b"".join(parts)
+
+    def passed_on(self, message: bytes, cursor: str) -> bytes:
+        return b"id: %b\ndata: %b\n\n" % (cursor.encode("ascii"), message)
+
+    def told(self, cursor: str) -> bytes:
+        return b": heartbeat\nid: %b\n\n" % cursor.encode("ascii")
+
+    def gap(self, gap: bytes) -> bytes:
+        return b"event: gap\ndata: %b\n\n" % gap
+
+    def partial(self, shards: Sequence[str]) -> bytes:
+        return b"event: partial\ndata: %b\n\n" % encode({"partial": shards})
 
     def effects(self, effects: Sequence[ConsumptionEffect]) -> bytes:
         return b"event: effects\ndata: %b\n\n" % encode(effects)
@@ -116,16 +155,28 @@ class JsonLines:
         self._told = ""
 
     def chunk(self, chunk: TopicChunk) -> bytes:
-        parts = [b'{"gap":%b}\n' % encode(_gap_view(gap)) for gap in chunk.gaps]
+        parts = [self.gap(encode(_gap_view(gap))) for gap in chunk.gaps]
         for message, cursor in chunk.messages:
             view = view_of(message, force_base64=self._force_base64)
             fields = {name: getattr(view, name) for name in view.__struct_fields__}
             parts.append(encode(StreamedMessageView(**fields, cursor=cursor)) + b"\n")
         last = chunk.messages[-1].cursor if chunk.messages else self._told
         if chunk.cursor != last:
-            parts.append(b'{"cursor":"%b"}\n' % chunk.cursor.encode("ascii"))
+            parts.append(self.told(chunk.cursor))
         self._told = chunk.cursor
         return b"".join(parts)
+
+    def passed_on(self, message: bytes, cursor: str) -> bytes:
+        return b'%b,"cursor":"%b"}\n' % (message[:-1], cursor.encode("ascii"))
+
+    def told(self, cursor: str) -> bytes:
+        return b'{"cursor":"%b"}\n' % cursor.encode("ascii")
+
+    def gap(self, gap: bytes) -> bytes:
+        return b'{"gap":%b}\n' % gap
+
+    def partial(self, shards: Sequence[str]) -> bytes:
+        return encode({"partial": shards}) + b"\n"
 
     def effects(self, effects: Sequence[ConsumptionEffect]) -> bytes:
         return b'{"effects":%b}\n' % encode(effects)
@@ -152,7 +203,3 @@ def _end_view(reason: str, cursor: str | None, error: EntryProblem | None) -> St
 
 def _gap_view(gap: StreamGap) -> StreamGapView:
     return StreamGapView(gap.queue_id, *gap.gap)
-
-
-def _gap_event(gap: StreamGap) -> bytes:
-    return b"event: gap\ndata: %b\n\n" % encode(_gap_view(gap))

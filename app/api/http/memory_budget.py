@@ -20,7 +20,8 @@ from app.domain.quotas.quota import Quota
 
 _PART_NUMERATOR: Final = 3
 _PART_DENOMINATOR: Final = 4
-"""Three quarters of the bound for bodies are one principal's."""
+"""Three quarters of the bound for bodies are one principal's, and never less than a packed batch
+has while it is unpacked."""
 _NEAR_NUMERATOR: Final = 4
 _NEAR_DENOMINATOR: Final = 5
 """From four fifths of a bound on, answers tell how much of it is left."""
@@ -36,7 +37,8 @@ class MemoryBudget:
 
     def __init__(self, limits: Limits) -> None:
         self._bodies_max = limits.bodies_in_flight_bytes_max
-        self._part_max = self._bodies_max * _PART_NUMERATOR // _PART_DENOMINATOR
+        part = self._bodies_max * _PART_NUMERATOR // _PART_DENOMINATOR
+        self._part_max = max(part, 2 * limits.batch_bytes_max)
         self._of_principal: dict[str, int] = {}
         self._answers_max = limits.answers_in_flight_bytes_max
         self.body_bytes = 0

@@ -1,7 +1,8 @@
 """Query parameters of the data plane: parsed once, typed, unknown ones refused. Pure.
 
-Not here: the parameters of control-plane routes, which FastAPI declares. A parameter is given once;
-a name that the operation does not know is an error with the nearest known name as a hint.
+Not here: the parameters of control-plane routes, which FastAPI declares; their queries are refused
+by the same rules. A parameter is given once; a name that the operation does not know is an error
+with the nearest known name as a hint.
 """
 
 from collections.abc import Collection, ItemsView, Mapping

@@ -112,6 +112,8 @@ class ConnectionMemory:
 class Admitted(Protocol):
     """A request that counts as under way."""
 
+    def also(self, leave: Callable[[], None]) -> None: ...
+
     def end(self) -> None: ...
 
 
@@ -276,10 +278,11 @@ class RequestContext(Standing):
         self.pressure.hold(size, self.caller.name)
         self.held_bytes += size
 
-    def let_go(self) -> None:
-        """Give back what `hold` has counted: the request is over, or what went on after it."""
-        self.pressure.release(self.held_bytes, self.caller.name)
-        self.held_bytes = 0
+    def let_go(self, kept_bytes: int = 0) -> None:
+        """Give back what `hold` has counted, but for `kept_bytes`: the request is over, or what
+        went on after it, or something that it held for a while."""
+        self.pressure.release(self.held_bytes - kept_bytes, self.caller.name)
+        self.held_bytes = kept_bytes
 
     async def mute(self, seconds: float) -> None:
         """Let the server read nothing more of this connection for so long after the answer."""

@@ -37,6 +37,9 @@ service, of which every client may know such things as limits."""
 FoundById = Literal["receipt", "request", "transaction", "schedule", "operation"]
 """Resources that are looked up first. The action is one on the topic, the group and the producer
 that they belong to."""
+Waits = Literal["", "head", "body", "always"]
+"""Whether a request may ask to wait until there is something: in its query or `Prefer`, in its JSON
+body as well, or by being made."""
 Resource = Named | FoundById
 """What a permission is for."""
 
@@ -122,6 +125,8 @@ class Operation:
     """Its answer may be large: refused while too much waits to be read."""
     may_be_stale: bool = False
     """A read that a replica may answer while nobody leads the shard."""
+    waits: Waits = ""
+    """Of the data plane: whether it may be parked, and counts in the quota of such requests."""
     leases_by_get: bool = False
     """A GET that changes something: no link and no redirect may lead a browser to it."""
     aim: Aim | None = None

@@ -9,10 +9,11 @@ handshakes that come to nothing nobody can know who begins the next one: beyond
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from app.domain.limits import FAILING_ADDRESSES_MAX
-from app.domain.quotas.bucket_table import BucketTable
+from app.domain.quotas.bucket_table import BucketTable, DebtBucket
 
 FAILURES_PER_SECOND: Final = 1_000
 """Two percent of a processor."""
@@ -27,7 +28,9 @@ class Failures:
     def __init__(self, now_s: Callable[[], float], per_second: int = FAILURES_PER_SECOND) -> None:
         """`now_s` is a clock that does not go back."""
         self._now_s = now_s
-        self._buckets = BucketTable[str](per_second, FAILING_ADDRESSES_MAX)
+        self._buckets = BucketTable[str, DebtBucket](
+            partial(DebtBucket, per_second), FAILING_ADDRESSES_MAX
+        )
 
     def __len__(self) -> int:
         return len(self._buckets)
@@ -42,6 +45,6 @@ class Failures:
     def note(self, address: str) -> float:
         """Count one more; how many seconds its connection is not to be read."""
         now_s = self._now_s()
-        bucket = self._buckets.bucket(address, now_s)
+        bucket = self._buckets.row(address, now_s)
         bucket.spend(1, now_s)
         return bucket.wait_s(now_s)

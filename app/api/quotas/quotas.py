@@ -7,10 +7,10 @@ recognised: nobody drains another's by claiming a name. Event loop only.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Final
+from typing import Final, NamedTuple
 
 from app.api.http.errors import TooManyConnections
 from app.api.http.request_context import (
@@ -30,6 +30,7 @@ from app.domain.quotas.quota import Quota, QuotaUnit
 _REQUESTS: Final[QuotaUnit] = "requests"
 _BYTES: Final[QuotaUnit] = "content-bytes"
 _AT_A_TIME: Final[QuotaUnit] = "concurrent-requests"
+PARKED_QUOTA: Final = "principal-parked-polls"
 _CONTENT_LENGTH: Final = b"content-length"
 _TRANSFER_ENCODING: Final = b"transfer-encoding"
 _CLIENTS_HINT: Final = "send at a lower rate, or more in one request; Retry-After says when"
@@ -55,10 +56,21 @@ class QuotaSettings:
     bytes_in_per_second: int = 0
     bytes_out_per_second: int = 0
     concurrent_requests: int = 0
+    parked_polls: int = 0
     connections: int = 0
     topic_requests_per_second: int = 0
     topic_bytes_in_per_second: int = 0
     topic_bytes_out_per_second: int = 0
+
+
+class _Row(NamedTuple):
+    """The buckets of one name, as many as have a rate."""
+
+    of_requests: Sequence[DebtBucket]
+    of_bodies: Sequence[DebtBucket]
+    of_answers: Sequence[DebtBucket]
+    named: Sequence[tuple[str, QuotaUnit, DebtBucket]]
+    """All of them."""
 
 
 class _Rates:
@@ -66,35 +78,39 @@ class _Rates:
 
     def __init__(self, kind: str, requests: int, bytes_in: int, bytes_out: int) -> None:
         self._kind = kind
-        self._tables = [
-            (f"{kind}-{name}", unit, BucketTable[str](rate, QUOTA_ROWS_MAX))
-            for name, unit, rate in (
-                ("requests", _REQUESTS, requests),
-                ("bytes-in", _BYTES, bytes_in),
-                ("bytes-out", _BYTES, bytes_out),
-            )
-            if rate
-        ]
+        self._rates = (
+            (f"{kind}-requests", _REQUESTS, requests),
+            (f"{kind}-bytes-in", _BYTES, bytes_in),
+            (f"{kind}-bytes-out", _BYTES, bytes_out),
+        )
+        self._rows = BucketTable[str, _Row](self._made, QUOTA_ROWS_MAX)
 
-    def admit(
-        self, name: str, size: int, now_s: float
-    ) -> tuple[list[DebtBucket], list[DebtBucket]]:
-        """Take what is known now; the buckets for bytes that come later, and for those of the
-        answer. Raises `OverQuota`."""
-        found = [(label, unit, table.bucket(name, now_s)) for label, unit, table in self._tables]
-        for label, unit, bucket in found:
+    def _made(self, now_s: float) -> _Row:
+        requests, bodies, answers = (
+            [(label, unit, DebtBucket(rate, now_s))] if rate else []
+            for label, unit, rate in self._rates
+        )
+        return _Row(
+            [bucket for _, _, bucket in requests],
+            [bucket for _, _, bucket in bodies],
+            [bucket for _, _, bucket in answers],
+            [*requests, *bodies, *answers],
+        )
+
+    def admit(self, name: str, size: int, now_s: float) -> _Row:
+        """Take what is known now; the buckets of the name. Raises `OverQuota`."""
+        row = self._rows.row(name, now_s)
+        for label, unit, bucket in row.named:
             wait_s = bucket.wait_s(now_s)
             if wait_s:
                 if unit is _REQUESTS:
                     bucket.spend(1, now_s)  # who asks on meanwhile waits longer
                 raise self._refusal(name, label, unit, bucket.rate_per_s, wait_s)
-        for label, unit, bucket in found:
-            if not label.endswith("-out"):
-                bucket.spend(1 if unit is _REQUESTS else size, now_s)
-        return (
-            [bucket for label, _, bucket in found if label.endswith("-in")],
-            [bucket for label, _, bucket in found if label.endswith("-out")],
-        )
+        for bucket in row.of_requests:
+            bucket.spend(1, now_s)
+        for bucket in row.of_bodies:
+            bucket.spend(size, now_s)
+        return row
 
     def _refusal(
         self, name: str, label: str, unit: QuotaUnit, rate: float, wait_s: float
@@ -112,18 +128,26 @@ class _Rates:
 class Admission:
     """One request that was let in; `end` it."""
 
-    __slots__ = ("_buckets", "_leave", "_now_s")
+    __slots__ = ("_buckets", "_leave", "_leave_too", "_now_s")
 
     def __init__(
         self, buckets: list[DebtBucket], leave: Callable[[], None], now_s: Callable[[], float]
     ) -> None:
         self._buckets = buckets
         self._leave = leave
+        self._leave_too: Callable[[], None] | None = None
         self._now_s = now_s
+
+    def also(self, leave: Callable[[], None]) -> None:
+        """Do this as well when the request is over. Once."""
+        assert self._leave_too is None
+        self._leave_too = leave
 
     def end(self) -> None:
         """The request is over."""
         self._leave()
+        if self._leave_too is not None:
+            self._leave_too()
 
     def counting(self, send: Send) -> Send:
         """A `send` that takes what it sends from the buckets for answers."""
@@ -132,10 +156,12 @@ class Admission:
 
         async def count_and_send(event: Event) -> None:
             size = len(event.get("body", b""))
-            size += sum(part.size for part in event.get("parts", ()))
-            now_s = self._now_s()
-            for bucket in self._buckets:
-                bucket.spend(size, now_s)
+            if "parts" in event:
+                size += sum(part.size for part in event["parts"])
+            if size:
+                now_s = self._now_s()
+                for bucket in self._buckets:
+                    bucket.spend(size, now_s)
             await send(event)
 
         return count_and_send
@@ -164,6 +190,8 @@ class Quotas:
         self._now_s = now_s
         self._at_a_time_max = settings.concurrent_requests
         self._at_work: Counter[str] = Counter()
+        self._parked_max = settings.parked_polls
+        self._parked: Counter[str] = Counter()
         self._connections_max = settings.connections
         self._connected: Counter[str] = Counter()
         self._principals = _Rates(
@@ -192,9 +220,9 @@ class Quotas:
         buckets: list[DebtBucket] = []
         for rates, name in ((self._principals, principal), (self._topics, topic)):
             if name is not None:
-                for_body, for_answer = rates.admit(name, size, now_s)
-                later += for_body
-                buckets += for_answer
+                row = rates.admit(name, size, now_s)
+                later += row.of_bodies
+                buckets += row.of_answers
         if later and _TRANSFER_ENCODING in exchange.headers and not size:
             exchange.receive = _counting_receive(exchange.receive, later, self._now_s)
         admission = Admission(buckets, self._enter(principal), self._now_s)
@@ -213,14 +241,26 @@ class Quotas:
                 fields={"limit_connections": most},
             )
         connection.lost()
-        connected[principal] += 1
+        connection.principal, connection.when_lost = principal, _counted(connected, principal)
 
-        def leave() -> None:
-            connected[principal] -= 1
-            if connected[principal] <= 0:
-                del connected[principal]
+    @property
+    def bounds_parked(self) -> bool:
+        """Whether there is a bound on requests that wait."""
+        return self._parked_max > 0
 
-        connection.principal, connection.when_lost = principal, leave
+    def park(self, principal: str) -> Callable[[], None]:
+        """Count a request that asks to wait, until what is given is called; or raise
+        `OverQuota`."""
+        most = self._parked_max
+        if self._parked[principal] >= most:
+            raise OverQuota(
+                f"principal {principal!r} has {most} requests under way that wait",
+                hint="let some end, ask without waiting, or ask for several queues and topics in "
+                "one request",
+                quota=Quota(PARKED_QUOTA, most, _AT_A_TIME, 0),
+                wait_s=1.0,
+            )
+        return _counted(self._parked, principal)
 
     def _refuse_more(self, principal: str) -> None:
         most = self._at_a_time_max
@@ -236,14 +276,19 @@ class Quotas:
     def _enter(self, principal: str | None) -> Callable[[], None]:
         if principal is None or not self._at_a_time_max:
             return _nothing
-        self._at_work[principal] += 1
+        return _counted(self._at_work, principal)
 
-        def leave() -> None:
-            self._at_work[principal] -= 1
-            if self._at_work[principal] <= 0:
-                del self._at_work[principal]
 
-        return leave
+def _counted(of: Counter[str], principal: str) -> Callable[[], None]:
+    """Count one more; what counts it out again."""
+    of[principal] += 1
+
+    def leave() -> None:
+        of[principal] -= 1
+        if of[principal] <= 0:
+            del of[principal]
+
+    return leave
 
 
 def _size_of(exchange: RequestContext) -> int:

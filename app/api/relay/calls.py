@@ -14,6 +14,7 @@ from app.api.http.request_context import (
     Headers,
     RequestContext,
 )
+from app.api.peers.connection import PeerConnection
 from app.api.relay.envelope import PREFIX, RELAYED, Envelope
 
 Query = dict[str, str]
@@ -74,10 +75,26 @@ async def pass_on(exchange: RequestContext, answer: CallAnswer) -> None:
     await exchange.answer(answer.status, answer.own_headers, answer.body)
 
 
+async def whole_of(connection: PeerConnection, exchange: RequestContext | None = None) -> bytes:
+    """The body that comes on a connection; counted for the request that holds it."""
+    parts: list[bytes] = []
+    while part := await connection.take():
+        if exchange is not None:
+            exchange.hold(len(part))
+        parts.append(part)
+    return b"".join(parts)
+
+
 def path_of(exchange: RequestContext) -> bytes:
     """As the client wrote it."""
     path: bytes = exchange.scope.get("raw_path") or exchange.scope["path"].encode()
     return path
+
+
+def target_of(exchange: RequestContext) -> bytes:
+    """Path and query, as the client wrote them."""
+    path, query = path_of(exchange), query_of(exchange)
+    return b"%b?%b" % (path, query) if query else path
 
 
 def query_of(exchange: RequestContext) -> bytes:
@@ -87,7 +104,7 @@ def query_of(exchange: RequestContext) -> bytes:
 
 
 def parsed_query(exchange: RequestContext) -> Query:
-    """The texts of `query_of`; of a name that stands twice, the last."""
+    """The texts of `query_of`. A query with a name that stands twice was refused before."""
     return dict(parse_qsl(query_of(exchange).decode("latin-1"), keep_blank_values=True))
 
 
@@ -111,6 +128,15 @@ def part_of(exchange: RequestContext, query: bytes, body: bytes = b"") -> CallRe
     ]
     target = b"%b?%b" % (path, query) if query else path
     return CallRequest(exchange.scope["method"], target, headers, body)
+
+
+def written_to(request: CallRequest, envelope: Envelope, request_id: bytes) -> bytes:
+    """A request as another node reads it."""
+    lines = [b"%b %b HTTP/1.1" % (request.method.encode(), request.target)]
+    lines += [b"%b: %b" % each for each in (*request.headers, *envelope.headers())]
+    lines.append(b"%b: %b" % (REQUEST_ID, request_id))
+    lines += [b"host: cluster", b"content-length: %d" % len(request.body)]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + request.body
 
 
 async def call_own(

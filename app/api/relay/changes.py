@@ -15,7 +15,7 @@ from app.api.aims.across import PARTIAL, Document, Documents, InEach
 from app.api.formats import media
 from app.api.formats.decoding import DECODE_FAULTS
 from app.api.http.request_context import NOT_KEPT, Headers, RequestContext
-from app.api.operations.asked_work import first_use_asked, work_asked
+from app.api.operations.asked_work import COPY, first_use_asked, work_asked
 from app.api.relay.calls import (
     CallAnswer,
     CallRequest,
@@ -24,8 +24,9 @@ from app.api.relay.calls import (
     part_of,
     pass_on,
     query_bytes,
+    query_of,
 )
-from app.api.relay.fan_out import Outcome, ask_each, refuse, sorted_out
+from app.api.relay.fan_out import Outcome, ask_each, ask_with_news, is_nowhere, refuse, sorted_out
 from app.api.relay.relay import Relay
 from app.broker.read.start_offsets import first_use_ms
 
@@ -37,8 +38,6 @@ _FLAGS: Final = {
     **dict.fromkeys(("0", "off", "f", "false", "n", "no"), False),
 }
 """What handlers take a flag in a query for, in small letters."""
-_NOWHERE: Final = frozenset({"CONSUMER_GROUP_NOT_FOUND", "TOPIC_NOT_FOUND"})
-"""What no shard has when one does not."""
 
 _encode: Final = msgspec.json.encode
 _decode: Final = msgspec.json.Decoder(dict[str, object]).decode
@@ -64,7 +63,7 @@ async def change(
     if across.tries_first:
         trial = _trial(exchange, query, members)
         trials = dict.fromkeys(shards, trial)
-        found = await ask_each(relay, exchange, trials, seconds=CHANGE_SECONDS)
+        found = await ask_with_news(relay, exchange, trials, seconds=CHANGE_SECONDS)
         problem = _refusal(found.values())
         if problem is not None:
             exchange.is_decided = True
@@ -80,9 +79,19 @@ async def change(
         if not shards:
             await refuse(exchange, sorted_out(found)[2], lost)
             return True
-    found = await ask_each(relay, exchange, dict.fromkeys(shards, request), seconds=CHANGE_SECONDS)
+    found = await ask_with_news(
+        relay, exchange, dict.fromkeys(shards, request), seconds=CHANGE_SECONDS
+    )
     await _answer(exchange, across, found, lost)
     return True
+
+
+async def bring_copies(relay: Relay, exchange: RequestContext) -> bool:
+    """Have the other shards write what SQL is to know of them. False: this node's handler answers,
+    whatever became of that."""
+    request = part_of(exchange, query_of(exchange))._replace(asks=COPY)
+    await ask_each(relay, exchange, dict.fromkeys(relay.shards_from_here()[1:], request))
+    return False
 
 
 async def _asks(relay: Relay, across: InEach, names: tuple[str, ...], shards: int) -> str:
@@ -105,7 +114,12 @@ def differ(query: Query, member: object) -> bool:
 
 def is_trial(query: Query) -> bool | None:
     """Whether the query asks for a dry run; None: what it says is neither yes nor no."""
-    return _FLAGS.get(query.get(DRY_RUN, "false").lower())
+    return is_said(query, DRY_RUN)
+
+
+def is_said(query: Query, name: str) -> bool | None:
+    """What the query says of a flag, no where it says nothing; None: neither yes nor no."""
+    return _FLAGS.get(query.get(name, "false").lower())
 
 
 def _trial(exchange: RequestContext, query: Query, members: Document) -> CallRequest:
@@ -167,6 +181,4 @@ def _locations(found: Mapping[str, Outcome]) -> Headers:
 
 
 def _may_be_elsewhere(problem: CallAnswer) -> bool:
-    if problem.status != HTTPStatus.NOT_FOUND:
-        return False
-    return _decode(problem.body).get("code") not in _NOWHERE
+    return problem.status == HTTPStatus.NOT_FOUND and not is_nowhere(problem)

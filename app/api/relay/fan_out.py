@@ -4,7 +4,7 @@ Whoever does not answer is an error in its place, never a failure of the whole. 
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Final, Protocol
@@ -12,15 +12,24 @@ from typing import Final, Protocol
 import msgspec
 
 from app.api.aims.across import Document
+from app.api.http.errors import entry_problem
 from app.api.http.request_context import RequestContext
 from app.api.relay.calls import CallAnswer, CallRequest, pass_on
+from app.api.relay.unanswered import LeaderMoved
 from app.domain.errors import CurlewError, ShardUnavailable
 
 PART_SECONDS: Final = 5.0
 """How long a shard may take for its part once it has been told of it, beyond what the client wants
 to wait. A connection to it is made before."""
+NEWS_SECONDS: Final = 1.0
+"""How long others are waited for that are told of a change; by then they hear by themselves."""
+SILENT_SECONDS: Final = 0.05
+"""The same of one that did not answer the last time."""
 AT_ONCE: Final = 16
 """Shards that one request asks at a time."""
+
+_NOWHERE: Final = frozenset({"CONSUMER_GROUP_NOT_FOUND", "TOPIC_NOT_FOUND"})
+"""What no shard has when one does not."""
 
 Outcome = CallAnswer | CurlewError
 """What became of one part; an error when there is no answer."""
@@ -39,6 +48,14 @@ class Calls(Protocol):
         sends: bool = False,
     ) -> CallAnswer: ...
 
+    async def refresh(self) -> None:
+        """Look what other nodes have changed."""
+        ...
+
+    def is_up(self, shard: str) -> bool:
+        """Whether the node that leads a shard answers, as far as is known."""
+        ...
+
 
 async def ask(
     calls: Calls,
@@ -49,9 +66,14 @@ async def ask(
     sends: bool = False,
     seconds: float = PART_SECONDS,
 ) -> Outcome:
-    """One part. With `sends` an error says in `outcome` whether it may be stored."""
+    """One part. With `sends` an error says in `outcome` whether it may be stored. Where the node
+    that is asked leads the shard no more, which did nothing, the one that leads it now is asked."""
     try:
-        return await calls.call(exchange, shard, request, seconds=seconds, sends=sends)
+        try:
+            return await calls.call(exchange, shard, request, seconds=seconds, sends=sends)
+        except LeaderMoved:
+            await calls.refresh()
+            return await calls.call(exchange, shard, request, seconds=seconds, sends=sends)
     except CurlewError as error:
         return error
 
@@ -76,6 +98,74 @@ async def ask_each(
             shard: group.create_task(one(shard, request)) for shard, request in requests.items()
         }
     return {shard: part.result() for shard, part in parts.items()}
+
+
+async def ask_with_news(
+    calls: Calls,
+    exchange: RequestContext,
+    requests: Mapping[str, CallRequest],
+    *,
+    seconds: float = PART_SECONDS,
+) -> dict[str, Outcome]:
+    """As `ask_each`. Where only some know the group or topic, which another node may have made a
+    moment ago, this node looks, and those that know it not are asked again: they look then too."""
+    found = await ask_each(calls, exchange, requests, seconds=seconds)
+    behind = {shard: requests[shard] for shard, each in found.items() if knows_not(each)}
+    if behind and any(_is_well(each) for each in found.values()):
+        await calls.refresh()
+        found |= await ask_each(calls, exchange, behind, seconds=seconds)
+    return found
+
+
+class News:
+    """Tells of what this node has changed, before its client hears and asks another one.
+
+    Whoever is asked anything looks first, where what it knows is older. Each looks once a second in
+    any case, so nobody has to be told, and none is waited for that has said nothing lately."""
+
+    def __init__(self) -> None:
+        self._silent: set[str] = set()
+        """Shards whose leaders did not answer in time when they were told last."""
+
+    async def tell(self, calls: Calls, exchange: RequestContext, others: Sequence[str]) -> None:
+        """Have those that lead other shards know, side by side. With more than `AT_ONCE` nobody is
+        told, nor are those of which it is known that they do not answer. One that takes a
+        connection and says nothing holds up the client for `NEWS_SECONDS` once, and for
+        `SILENT_SECONDS` from then on, until it answers."""
+        self._silent.intersection_update(others)
+        if len(others) > AT_ONCE:
+            return
+        async with asyncio.TaskGroup() as group:
+            for shard in others:
+                if calls.is_up(shard):
+                    group.create_task(self._tell(calls, exchange, shard))
+
+    async def _tell(self, calls: Calls, exchange: RequestContext, shard: str) -> None:
+        seconds = SILENT_SECONDS if shard in self._silent else NEWS_SECONDS
+        request, outcome = CallRequest("GET", b"/livez", [], is_of_node=True), None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                outcome = await ask(calls, exchange, shard, request, seconds=seconds)
+        if isinstance(outcome, CallAnswer):
+            self._silent.discard(shard)
+        else:
+            self._silent.add(shard)
+
+
+def _is_well(outcome: Outcome) -> bool:
+    return isinstance(outcome, CallAnswer) and outcome.status < HTTPStatus.MULTIPLE_CHOICES
+
+
+def knows_not(outcome: Outcome) -> bool:
+    """Whether an answer is that there is no such group or topic."""
+    return isinstance(outcome, CallAnswer) and is_nowhere(outcome)
+
+
+def is_nowhere(problem: CallAnswer) -> bool:
+    """Whether a group or topic is not known: there is none anywhere, or it was made just now."""
+    if problem.status != HTTPStatus.NOT_FOUND or not problem.body:
+        return False
+    return msgspec.json.decode(problem.body, type=dict[str, object]).get("code") in _NOWHERE
 
 
 async def wait_for_any(
@@ -117,6 +207,15 @@ async def refuse(
             fields={"shard": ",".join(missing)},
         )
     await pass_on(exchange, problem)
+
+
+def reason_of(outcome: Outcome) -> Document:
+    """Why a part was not done: code and detail of an outcome that is no success."""
+    if isinstance(outcome, CurlewError):
+        problem = entry_problem(outcome)
+        return {"code": problem.code, "detail": problem.detail}
+    document = msgspec.json.decode(outcome.body, type=dict[str, object])
+    return {"code": document["code"], "detail": document["detail"]}
 
 
 def sorted_out(

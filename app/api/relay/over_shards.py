@@ -14,14 +14,17 @@ import msgspec
 from app.api.aims import merges
 from app.api.aims.across import (
     PARTIAL,
+    Changed,
     Closed,
+    Committed,
+    Consumed,
+    Copied,
     Document,
     Ended,
+    Followed,
     Gathered,
-    InEach,
     InOrder,
     InTurn,
-    Kept,
     Place,
     Polled,
     Split,
@@ -43,17 +46,21 @@ from app.api.relay.calls import (
     query_bytes,
     query_without,
 )
-from app.api.relay.changes import change
+from app.api.relay.changes import bring_copies, change
 from app.api.relay.consuming.checks import ChecksOfShards
+from app.api.relay.consuming.commits import commit
 from app.api.relay.consuming.heartbeats import heartbeat
 from app.api.relay.consuming.polls import PollsOfShards
 from app.api.relay.consuming.receives import ReceivesInTurn
+from app.api.relay.consuming.streams import StreamsOfShards
 from app.api.relay.epochs import close_epoch, end_producer
 from app.api.relay.fan_out import (
     PART_SECONDS,
     Outcome,
     ask,
     ask_each,
+    ask_with_news,
+    knows_not,
     refuse,
     sorted_out,
     wait_for_any,
@@ -75,6 +82,7 @@ class OverShards:
         self._in_turn = ReceivesInTurn(relay)
         self._polls = PollsOfShards(relay)
         self._checks = ChecksOfShards(relay)
+        self._streams = StreamsOfShards(relay)
 
     async def answered(
         self, exchange: RequestContext, operation: Operation, names: tuple[str, ...]
@@ -85,15 +93,11 @@ class OverShards:
             return False
         if isinstance(across, Split):
             return await split(self._relay, exchange, operation, names)
-        if isinstance(across, InTurn):
-            return await self._in_turn.answered(exchange, names)
-        if isinstance(across, Gathered):
-            return await self._checks.answered(exchange)
-        if isinstance(across, Polled):
-            return await self._polls.answered(exchange, names)
-        if isinstance(across, Kept):
-            return await heartbeat(self._relay, exchange)
-        if isinstance(across, Closed | Ended | InEach):
+        if isinstance(across, Consumed):
+            return await self._consume(exchange, across, names)
+        if isinstance(across, Copied):
+            return await bring_copies(self._relay, exchange)
+        if isinstance(across, Changed):
             return await self._change(exchange, across, names)
         if isinstance(across, Together):
             await self._together(exchange, across)
@@ -101,16 +105,31 @@ class OverShards:
             await self._in_order(exchange, across)
         return True
 
+    async def _consume(
+        self, exchange: RequestContext, across: Consumed, names: tuple[str, ...]
+    ) -> bool:
+        if isinstance(across, InTurn):
+            return await self._in_turn.answered(exchange, names)
+        if isinstance(across, Gathered):
+            return await self._checks.answered(exchange)
+        if isinstance(across, Polled):
+            return await self._polls.answered(exchange, names)
+        if isinstance(across, Followed):
+            return await self._streams.answered(exchange, names[0])
+        return await heartbeat(self._relay, exchange)
+
     async def _change(
         self,
         exchange: RequestContext,
-        across: Closed | Ended | InEach,
+        across: Changed,
         names: tuple[str, ...],
     ) -> bool:
         if isinstance(across, Closed):
             return await close_epoch(self._relay, exchange)
         if isinstance(across, Ended):
             return await end_producer(self._relay, exchange)
+        if isinstance(across, Committed):
+            return await commit(self._relay, exchange, names)
         return await change(self._relay, exchange, across, names)
 
     # --- all at once
@@ -123,11 +142,14 @@ class OverShards:
             query = {name: text for name, text in query.items() if name not in ("known", "wait")}
         request = part_of(exchange, query_bytes(query))
         requests = dict.fromkeys(relay.shards_from_here(), request)
-        found = await ask_each(relay, exchange, requests)
+        found = await ask_with_news(relay, exchange, requests)
         documents, missing, problem = sorted_out(found)
         if not documents:
             await refuse(exchange, problem, missing)
             return
+        if across.again is not None and (asks := across.again(documents)):
+            second = {shard: request._replace(asks=text) for shard, text in asks.items()}
+            documents |= sorted_out(await ask_each(relay, exchange, second))[0]
         if across.is_everywhere:
             gone = found.keys() - documents.keys() - missing.keys()
             missing |= dict.fromkeys(sorted(gone), "it knows nothing of it")
@@ -171,6 +193,7 @@ class OverShards:
         shards = sorted(self._relay.shards_from_here())
         place = read(query[across.cursor]) if query.get(across.cursor) else Place(shards[0], "")
         page = _Page(across, int(size) if size and is_size else self._page_size(across))
+        has_looked = False
         for shard in shards:
             if shard < place.shard:
                 continue
@@ -181,7 +204,12 @@ class OverShards:
             if page.count:
                 asked[_PAGE_SIZE] = str(page.size - page.count)
             request = _as_json(part_of(exchange, query_bytes(asked)))
-            page.add(shard, await ask(self._relay, exchange, shard, request))
+            found = await ask(self._relay, exchange, shard, request)
+            if knows_not(found) and not has_looked:  # another node may have made it a moment ago
+                has_looked = True
+                await self._relay.refresh()
+                found = await ask(self._relay, exchange, shard, request)
+            page.add(shard, found)
             if page.is_refused or page.is_full:
                 break
         page.close(shards)

@@ -5,9 +5,9 @@ Event loop only.
 
 from typing_extensions import override
 
-from app.api.relay.handshake import Asking
-from app.api.relay.peer_connection import Connecting
-from app.api.relay.peers import Peers
+from app.api.peers.connection import Connecting
+from app.api.peers.handshake import Asking
+from app.api.peers.pool import Peers
 from app.api.replicas.link import ReplicaLink
 from app.runtime.secure.cluster_secret import ClusterSecret
 

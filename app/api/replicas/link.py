@@ -98,9 +98,21 @@ class ReplicaLink(asyncio.Protocol):
         reason = reason[:REASON_CHARS_MAX]
         if self._transport is not None:
             self.send(Goodbye(reason))
-            self._transport.close()
+            self._say_no_more(self._transport)
             self._loop.call_later(GOODBYE_SECONDS, self._transport.abort)
         self._end(reason)
+
+    def _say_no_more(self, transport: asyncio.Transport) -> None:
+        """Take what comes until the other side has ended it, too: the system resets a connection
+        that is closed with something unread, and who writes to it then never reads the goodbye."""
+        if transport.is_closing():
+            return
+        if not transport.can_write_eof():  # of TLS
+            transport.close()
+            return
+        transport.write_eof()
+        if self.is_paused:
+            transport.resume_reading()
 
     def pause(self) -> None:
         """Read nothing more; what was read already is still heard. Idempotent, as `resume`."""
@@ -132,6 +144,10 @@ class ReplicaLink(asyncio.Protocol):
 
     @override
     def data_received(self, data: bytes) -> None:
+        if self.is_open:
+            self._hear(data)
+
+    def _hear(self, data: bytes) -> None:
         self._heard_s = self._loop.time()
         try:
             heard = self._reader.feed(data)

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from typing_extensions import override
 
-from app.api.relay.peers import NotReached
+from app.api.peers.pool import NotReached
 from app.api.replicas.link import LinkOwner, ReplicaLink
 from app.api.replicas.link_table import LinkTable
 from app.cluster.replication.messages import AskEnds, Blocks, GivenBlocks, PeerMessage

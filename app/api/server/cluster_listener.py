@@ -10,6 +10,7 @@ import logging
 import socket
 from collections.abc import Callable
 from dataclasses import replace
+from time import monotonic
 from typing import Final
 
 import uvicorn
@@ -18,21 +19,27 @@ from uvicorn.server import ServerState
 
 from app.api.aims.places import Metadata
 from app.api.http.request_context import ASKED, AsgiApp, Receive, Scope, Send
-from app.api.relay.envelope import RELAYED, opened
-from app.api.relay.handshake import (
+from app.api.peers.handshake import (
     LINE_BYTES_MAX,
     NO_REPLICAS,
     SECONDS,
     Answering,
     Refused,
 )
+from app.api.relay.envelope import RELAYED, opened
 from app.api.replicas.link_table import LinkTable
 from app.api.server.connections import Connections
 from app.api.server.protocol import guarded
+from app.api.server.refusal_log import RefusalLog
 from app.api.server.tls_listener import TlsListener
 from app.cluster.wire.codec import STOPS
 from app.domain.errors import CurlewError
-from app.domain.limits import RELAY_CONNECTIONS_MAX, SHARDS_MAX, Limits
+from app.domain.limits import (
+    CLUSTER_HANDSHAKES_MAX,
+    RELAY_CONNECTIONS_MAX,
+    SHARDS_MAX,
+    Limits,
+)
 from app.runtime.direct import in_task
 from app.runtime.secure.cluster_secret import ClusterSecret
 from app.runtime.secure.tls_files import TlsFiles
@@ -147,11 +154,7 @@ class _Handshake(asyncio.Protocol):
             self._answering.check(line)
         except Refused as refusal:
             peer = self._transport.get_extra_info("peername")
-            # A replica asks again until the one here is at work.
-            level = logging.INFO if str(refusal) == NO_REPLICAS else logging.WARNING
-            _LOG.log(
-                level, "a connection to the cluster port from %s is refused: %s", peer, refusal
-            )
+            self._under_way.note_refused(peer, refusal)
             self._transport.write(f"refused {refusal}\n".encode())
             self._transport.close()
             return
@@ -185,23 +188,38 @@ class _Handshake(asyncio.Protocol):
 
 
 class _Handshakes:
-    """Those that are under way; none any more once the listener is closed."""
+    """Those that are under way, the oldest first; none any more once the listener is closed.
 
-    def __init__(self) -> None:
-        self._all: set[_Handshake] = set()
+    Whoever says nothing has `SECONDS`, and there may be many of those: of one too many the oldest
+    ends, as a node needs a moment only."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._all: dict[_Handshake, None] = {}
         self._is_over = False
+        what = "refused at the cluster port, a connection from"
+        self._strangers = RefusalLog(_LOG, logging.WARNING, what, now_s)
+        self._early_replicas = RefusalLog(_LOG, logging.INFO, what, now_s)
 
     def begin(self, handshake: _Handshake) -> None:
         if self._is_over:  # its connection was accepted in the turn in which the listener closed
             handshake.abort()
-        else:
-            self._all.add(handshake)
+            return
+        if len(self._all) >= CLUSTER_HANDSHAKES_MAX:
+            next(iter(self._all)).abort()
+        self._all[handshake] = None
 
     def leave(self, handshake: _Handshake) -> None:
-        self._all.discard(handshake)
+        self._all.pop(handshake, None)
+
+    def note_refused(self, peer: object, refusal: Refused) -> None:
+        # A replica asks again until the one here is at work.
+        is_early = str(refusal) == NO_REPLICAS
+        (self._early_replicas if is_early else self._strangers).note(peer, refusal)
 
     def end(self) -> None:
         self._is_over = True
+        self._strangers.end()
+        self._early_replicas.end()
         for handshake in list(self._all):
             handshake.abort()
 
@@ -217,6 +235,7 @@ class ClusterListener:
         limits: Limits,
         tls: TlsFiles | None = None,
         links: LinkTable | None = None,
+        now_s: Callable[[], float] = monotonic,
     ) -> None:
         """With `tls` each side shows a certificate before the handshake of the secret. Without
         `links` the node keeps no replicas, and tells those who want to follow it."""
@@ -242,7 +261,8 @@ class ClusterListener:
         self._config.load()
         self._state = ServerState()
         self._server: asyncio.Server | TlsListener | None = None
-        self._handshakes = _Handshakes()
+        self._now_s = now_s
+        self._handshakes = _Handshakes(now_s)
 
     async def start(self) -> None:
         """Take connections."""
@@ -252,7 +272,8 @@ class ClusterListener:
                 self._handshake,
                 self._connections,
                 self._tls.context,
-                logging.WARNING,
+                RefusalLog(_LOG, logging.WARNING, "at the cluster port no TLS with", self._now_s),
+                CLUSTER_HANDSHAKES_MAX,
             )
             self._server.start()
             return

@@ -1,13 +1,16 @@
 """What a request head must be like beyond what the parser checks. Pure.
 
 The parser (llhttp, strict) refuses by itself: bare LF, folded lines, NUL, both lengths at once,
-repeated or odd `Content-Length`, unknown transfer codings. Here is what it lets pass.
+repeated or odd `Content-Length`, bodies that do not end with chunks. Here is what it lets pass.
 """
 
 import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
+from urllib.parse import unquote
+
+import httptools
 
 from app.api.http.errors import (
     ExpectationFailed,
@@ -18,7 +21,8 @@ from app.domain.limits import Limits
 
 _HOST: Final = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~%!$&'()*+,;=-]*)(?::[0-9]*)?")
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?#]*)", re.IGNORECASE)
-_WATCHED: Final = frozenset({b"host", b"expect", b"transfer-encoding"})
+_RARE: Final = frozenset({b"expect", b"transfer-encoding"})
+_WATCHED: Final = _RARE | {b"host"}
 _VERSIONS: Final = ("1.1", "1.0")
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -26,13 +30,10 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 def check_head(target: bytes, version: str, headers: Headers, limits: Limits) -> bool:
     """Whether the client waits for `100 Continue`; raises when the head is to be refused."""
-    host: bytes | None = None
-    is_rare = version != "1.1"
-    for name, value in headers:
-        if name in _WATCHED:
-            is_rare = is_rare or host is not None or name != b"host"
-            host = value
+    named = dict(headers)
+    host = named.get(b"host")
     is_odd = target[:1] != b"/" or len(target) > limits.request_target_bytes_max
+    is_rare = version != "1.1" or len(named) != len(headers) or not _RARE.isdisjoint(named)
     if is_odd or is_rare or host is None:
         watched = [header for header in headers if header[0] in _WATCHED]
         if is_odd:
@@ -41,6 +42,17 @@ def check_head(target: bytes, version: str, headers: Headers, limits: Limits) ->
     if not _is_host(host):
         raise MalformedRequest("the Host header is not a host name")
     return False
+
+
+def split_target(target: bytes) -> tuple[bytes, str, bytes]:
+    """Raw path, path and query of a request target."""
+    if target[:1] == b"/" and b"#" not in target:
+        raw_path, _, query = target.partition(b"?")
+    else:
+        url = httptools.parse_url(target)
+        raw_path, query = url.path or b"/", url.query or b""
+    path = raw_path.decode("ascii")
+    return raw_path, unquote(path) if "%" in path else path, query
 
 
 def _check_target(target: bytes, watched: Headers, limits: Limits) -> None:
@@ -67,8 +79,13 @@ def _check_rare(watched: Headers, version: str) -> bool:
         raise MalformedRequest(f"{len(hosts) or 'no'} Host headers; exactly one is needed")
     if hosts and not _is_host(hosts[0]):
         raise MalformedRequest("the Host header is not a host name")
-    if version == "1.0" and any(name == b"transfer-encoding" for name, _ in watched):
+    codings = [value.strip().lower() for name, value in watched if name == b"transfer-encoding"]
+    if version == "1.0" and codings:
         raise MalformedRequest("HTTP/1.0 has no transfer codings: the body's length is unknown")
+    if codings and codings != [b"chunked"]:
+        raise MalformedRequest(
+            "the only transfer coding that is read is chunked", hint="pack with Content-Encoding"
+        )
     expected = [value.strip().lower() for name, value in watched if name == b"expect"]
     if expected and expected != [b"100-continue"]:
         raise ExpectationFailed("the only expectation that can be met is 100-continue")

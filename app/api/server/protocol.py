@@ -19,7 +19,6 @@ import secrets
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, Final
-from urllib.parse import unquote
 
 import httptools
 import uvicorn
@@ -29,10 +28,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from app.api.http.errors import HeadersTooLarge, MalformedRequest, RequestTooSlow, render_problem
+from app.api.http.known_head import KnownHeads
 from app.api.http.request_context import (
     BODY_IN_PLACE,
     CONNECTION,
     OUR_EXTENSIONS,
+    WHOLE_BODY,
     ClientGone,
     ConnectionMemory,
     Hold,
@@ -43,7 +44,7 @@ from app.api.server.certificates import extensions_of
 from app.api.server.connections import NEVER, Connections
 from app.api.server.cycle import AnswerCycle
 from app.api.server.declined_offer import AfterOffer, has_body, head_of_body
-from app.api.server.head import check_head
+from app.api.server.head import check_head, split_target
 from app.api.server.lingering_close import LingeringClose
 from app.domain.errors import CurlewError
 from app.domain.limits import MIB
@@ -96,13 +97,15 @@ class HttpProtocol(HttpToolsProtocol):
         self.cycle: AnswerCycle
         self.url = b""
         self._came: AnswerCycle | None = None
-        self._split_url = b""
-        self._target: tuple[bytes, str, bytes] = (b"", "", b"")
-        """The parts of the last target: clients repeat themselves."""
+        self._line = (b"", b"", "")
+        """Target, method and version of the last request."""
+        self._scope: HTTPScope
+        """What all requests with that line have in common; nobody else has this dictionary."""
         self._at_work: RequestResponseCycle | None = None
         """The request that is being answered; `cycle` is the one that came last."""
         self._extensions = OUR_EXTENSIONS
         self._memory = ConnectionMemory()
+        self._known = KnownHeads()
         self._head_bytes = 0
         self._header_bytes = 0
         self._body_bytes = 0
@@ -150,8 +153,14 @@ class HttpProtocol(HttpToolsProtocol):
 
     @override
     def data_received(self, data: bytes) -> None:
-        if self._phase is _LINGERING:
+        before = self._phase
+        if before is _LINGERING:
             return
+        if before is _IDLE:
+            found = self._known.find(data)
+            if found is not None:
+                self._start_known(*found)
+                return
         try:
             try:
                 self.parser.feed_data(data)
@@ -161,6 +170,9 @@ class HttpProtocol(HttpToolsProtocol):
             self._start_what_came()
             self._refuse(self._refusal or MalformedRequest(f"not HTTP/1.1: {error}"))
             return
+        came = self._came
+        if before is _IDLE and self._phase is _BUSY and came is not None and came is self.cycle:
+            self._known.learn(data, came.scope)
         self._start_what_came()
         phase = self._phase
         if phase is _BUSY:
@@ -313,10 +325,17 @@ class HttpProtocol(HttpToolsProtocol):
             self.pipeline.appendleft((self.cycle, self.app))
 
     def _scope_of(self, version: str) -> HTTPScope:
-        raw_path, path, query = self._target
-        if self.url != self._split_url:
-            raw_path, path, query = self._target = _split(self.url)
-            self._split_url = self.url
+        """Of the request whose head has come. All but the headers is as in the one before where the
+        client repeats itself: then that is copied."""
+        line = (self.url, self.parser.get_method(), version)
+        if line != self._line:
+            self._line, self._scope = line, self._scope_of_line(*line)
+        scope = self._scope.copy()
+        scope["headers"] = self.headers
+        return scope
+
+    def _scope_of_line(self, url: bytes, method: bytes, version: str) -> HTTPScope:
+        raw_path, path, query = split_target(url)
         return {
             "type": "http",
             "asgi": _ASGI,
@@ -324,12 +343,12 @@ class HttpProtocol(HttpToolsProtocol):
             "server": self.server,
             "client": self.client,
             "scheme": self.scheme or "http",
-            "method": self.parser.get_method().decode("ascii"),
+            "method": method.decode("ascii"),
             "root_path": "",
             "path": path,
             "raw_path": raw_path,
             "query_string": query,
-            "headers": self.headers,
+            "headers": (),
             "extensions": self._extensions,
             CONNECTION: self._memory,  # type: ignore[typeddict-unknown-key]
         }
@@ -377,6 +396,25 @@ class HttpProtocol(HttpToolsProtocol):
         else:
             cycle.offer_body()
             DirectRun(cycle.run_asgi(self.app), self._start_task).go_on()
+
+    def _start_known(self, scope: HTTPScope, body: bytes) -> None:
+        """Start a request that has come whole, with a head that is known."""
+        scope[WHOLE_BODY] = body  # type: ignore[typeddict-unknown-key]
+        self.url = scope["raw_path"]
+        cycle = self.cycle = self._at_work = AnswerCycle(
+            scope,
+            self.transport,
+            self.flow,
+            self.logger,
+            self.on_response_complete,
+            expects=False,
+            keep_alive=True,
+            connection=self,
+        )
+        cycle.more_body = False
+        self._phase = _BUSY
+        self.deadline = NEVER
+        DirectRun(cycle.run_asgi(self.app), self._start_task).go_on()
 
     def _start_task(self, run: Run) -> None:
         task = self.loop.create_task(run)
@@ -540,17 +578,6 @@ class HttpProtocol(HttpToolsProtocol):
         elif now - self._unread[1] > self.guard.limits.unread_answer_ms_max / 1_000:
             self.guard.late_count += 1
             self.transport.abort()
-
-
-def _split(target: bytes) -> tuple[bytes, str, bytes]:
-    """Raw path, path and query of a request target."""
-    if target[:1] == b"/" and b"#" not in target:
-        raw_path, _, query = target.partition(b"?")
-    else:
-        url = httptools.parse_url(target)
-        raw_path, query = url.path or b"/", url.query or b""
-    path = raw_path.decode("ascii")
-    return raw_path, unquote(path) if "%" in path else path, query
 
 
 def guarded(connections: Connections) -> type[asyncio.Protocol]:

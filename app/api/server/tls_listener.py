@@ -16,6 +16,7 @@ from typing import Final
 from typing_extensions import override
 
 from app.api.server.connections import Connections
+from app.api.server.refusal_log import RefusalLog
 from app.domain.shortages import shortage_of
 
 _log: Final = logging.getLogger(__name__)
@@ -56,9 +57,12 @@ class TlsListener:
         make_protocol: Callable[[], asyncio.Protocol],
         connections: Connections,
         context: ContextSource,
-        failures: int = logging.DEBUG,
+        failures: RefusalLog | None = None,
+        handshakes_max: int | None = None,
     ) -> None:
-        """`failures`: the level at which a failed handshake is logged."""
+        """`failures`: where failed handshakes are logged; None: for debugging only. Of more
+        handshakes than `handshakes_max` the oldest ends; None: as many as there may be
+        connections."""
         listener.setblocking(False)
         self._listener = listener
         self._make_protocol = make_protocol
@@ -66,7 +70,9 @@ class TlsListener:
         self._context = context
         self._failures = failures
         self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._handshakes_max = handshakes_max
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        """Handshakes, the oldest first."""
         self._is_open = False
 
     def start(self) -> None:
@@ -80,6 +86,8 @@ class TlsListener:
             self._loop.remove_reader(self._listener)
         for task in self._tasks:
             task.cancel()
+        if self._failures is not None:
+            self._failures.end()
 
     async def wait_closed(self) -> None:
         if self._tasks:
@@ -113,9 +121,11 @@ class TlsListener:
     def _begin(self, connection: socket.socket, address: str) -> None:
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._handshakes_max is not None and len(self._tasks) >= self._handshakes_max:
+            next(task for task in self._tasks if not task.cancelling()).cancel()
         task = self._loop.create_task(self._shake(connection, address))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _shake(self, connection: socket.socket, address: str) -> None:
         """Encrypt the connection; the served protocol has it from then on."""
@@ -137,7 +147,10 @@ class TlsListener:
                     ssl_shutdown_timeout=GOODBYE_SECONDS,
                 )
             except OSError as error:  # TLS errors and time-outs are such
-                _log.log(self._failures, "no TLS with %s: %s", address, error)
+                if self._failures is None:
+                    _log.debug("no TLS with %s: %s", address, error)
+                else:
+                    self._failures.note(address, error)
                 connections.handshakes_failed_count += 1
                 connections.failed_handshakes.note(address)
                 connection.close()

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from app.api.formats.mq_headers import named_in
 from app.api.http.request_context import RequestContext, Scope
 from app.broker.figures.clients import Caller, Clients, Key, Kind
 from app.domain.errors import InvalidRequest
@@ -14,6 +15,7 @@ _NAMING: Final = {
     b"mq-producer-group": "mq-producer-group",
 }
 """Headers in which a producer says who it is, as text."""
+_NAMES: Final = frozenset(_NAMING)
 USER_AGENT_CHARS_MAX = 256
 """A longer one is cut."""
 
@@ -25,16 +27,18 @@ def caller_of(exchange: RequestContext) -> Caller:
 
 
 def client_id_of(exchange: RequestContext) -> str | None:
-    """What the client calls itself in a header. Raises `InvalidRequest` for a longer name."""
+    """What the client calls itself in a header. Raises `InvalidRequest` for a longer
+    name; percent-encoding does not count."""
     for name, value in exchange.mq_headers or ():
         if name == b"mq-client-id":
-            if len(value) > CLIENT_ID_CHARS_MAX:
+            named = named_in(value)
+            if len(named) > CLIENT_ID_CHARS_MAX:
                 raise InvalidRequest(
-                    f"MQ-Client-Id has {len(value)} characters; at most {CLIENT_ID_CHARS_MAX} are "
+                    f"MQ-Client-Id has {len(named)} characters; at most {CLIENT_ID_CHARS_MAX} are "
                     "taken",
                     fields={"header": "MQ-Client-Id"},
                 )
-            return value.decode("latin-1") or None
+            return named or None
     return None
 
 
@@ -108,7 +112,7 @@ def note_send_failed(clients: Clients, exchange: RequestContext, topic: str) -> 
 
 def names_producer(exchange: RequestContext) -> bool:
     """Whether a header says who sends."""
-    return bool(exchange.mq_headers) and any(name in _NAMING for name, _ in exchange.mq_headers)
+    return bool(exchange.mq_headers) and not _NAMES.isdisjoint(dict(exchange.mq_headers))
 
 
 def producer_of(exchange: RequestContext, address: str | None) -> tuple[Key, dict[str, str]]:
@@ -116,7 +120,7 @@ def producer_of(exchange: RequestContext, address: str | None) -> tuple[Key, dic
     named: dict[str, str] = {}
     for name, value in exchange.mq_headers:
         if value and name in _NAMING:
-            named[_NAMING[name]] = value.decode("latin-1")
+            named[_NAMING[name]] = named_in(value)
     if not named:
         return ("", address or ""), {}
     client_id = named.get("mq-client-id") or named.get("mq-producer-id")

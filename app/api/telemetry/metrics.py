@@ -10,16 +10,18 @@ from itertools import accumulate
 from typing import Final, NamedTuple, Protocol
 
 from app.api.http.memory_budget import MemoryBudget
-from app.api.ports import Replicas
+from app.api.ports import Replicas, Shard
 from app.api.telemetry.metric_family import Family, one
 from app.api.telemetry.replica_metrics import replica_families
 from app.api.telemetry.request_metrics import LATENCY_BUCKETS_S, RequestMetrics
+from app.api.telemetry.store_metrics import figures_of, log_families
 from app.api.telemetry.traffic_metrics import node_labels, traffic_families
 from app.broker import Broker
 from app.broker.health import TROUBLES, Condition
 from app.broker.insight.lag import PairLag
 from app.broker.ports import Metadata
 from app.broker.streams.stream import StreamEnd
+from app.domain.shards.takes import Takes
 from app.runtime.loop_lag import LAG_BUCKETS_S, LoopLag
 from app.store import DamageKind
 
@@ -65,6 +67,8 @@ class Sources(NamedTuple):
     """`AuditTrail.unnamed_count`."""
     replicas: Replicas | None = None
     """Of a node that has a replica of a shard."""
+    shard: Shard | None = None
+    """The one of this node."""
 
 
 def render_metrics(sources: Sources) -> str:
@@ -82,6 +86,7 @@ def following_metrics(
     """Of a node that leads nothing: what is the process's, and its replica's."""
     families = [*_traffic(traffic), *_readiness(health), *_denials(traffic, denials_unnamed)]
     families += replica_families(replicas)
+    families += log_families(None if replicas is None else replicas.log_figures())
     if connections is not None:
         families += _connections(connections)
     return "".join(map(_text, families))
@@ -107,6 +112,14 @@ def _families(sources: Sources) -> Iterator[Family]:
     yield from _state(sources)
     yield from _denials(sources.traffic, sources.denials_unnamed)
     yield from replica_families(sources.replicas)
+    shard = sources.shard
+    if shard is not None:
+        yield Family(
+            "curlew_shard_drains",
+            "gauge",
+            "1: the shard that this node leads drains: what is new goes to other shards.",
+            [(f'{{shard="{shard.name}"}}', shard.takes is not Takes.ALL)],
+        )
     if sources.connections is not None:
         yield from _connections(sources.connections)
 
@@ -150,6 +163,18 @@ def _denials(traffic: RequestMetrics, unnamed: int) -> Iterator[Family]:
         "counter",
         "Of those, how many the audit only counts: there were too many to say whose they were.",
         unnamed,
+    )
+    yield Family(
+        "curlew_quota_refusals_total",
+        "counter",
+        "Requests that a quota of a principal or a topic refused with 429, by quota.",
+        [(f'{{quota="{name}"}}', count) for name, count in sorted(traffic.quota_refusals.items())],
+    )
+    yield one(
+        "curlew_parked_polls",
+        "gauge",
+        "Requests of principals that asked here to wait, where `quota_parked_polls` bounds them.",
+        traffic.parked_polls,
     )
 
 
@@ -218,6 +243,7 @@ def _state(sources: Sources) -> Iterator[Family]:
     yield one(
         "curlew_storage_pending_bytes", "gauge", "Bytes not yet written.", store.pending_bytes
     )
+    yield from log_families(figures_of(broker.store))
 
 
 def _failed_after_their_answer(broker: Broker) -> Iterator[Family]:

@@ -39,7 +39,10 @@ class Answers:
 class RequestMetrics:
     """The counters of one server."""
 
-    __slots__ = ("bytes_in", "bytes_out", "denials", "messages_in", "messages_out", "operations")
+    __slots__ = (
+        *("bytes_in", "bytes_out", "denials", "messages_in", "messages_out", "operations"),
+        *("parked_polls", "quota_refusals"),
+    )
 
     def __init__(self) -> None:
         self.messages_in = 0
@@ -49,6 +52,10 @@ class RequestMetrics:
         self.operations: dict[str, Answers] = {}
         self.denials = Counter[str]()
         """By code."""
+        self.quota_refusals = Counter[str]()
+        """By quota, of principals and topics."""
+        self.parked_polls = 0
+        """Requests that ask to wait, where a quota bounds them."""
 
     def sent_out(self, messages: int, size: int) -> None:
         self.messages_out += messages

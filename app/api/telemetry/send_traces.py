@@ -5,6 +5,7 @@ from itertools import count as numbering
 from itertools import repeat
 from typing import Final
 
+from app.api.formats.mq_headers import encode_header, named_in
 from app.api.http.request_context import RequestContext
 from app.api.telemetry.callers import address_of, names_producer
 from app.broker.results import FrameResult, SendResult
@@ -36,10 +37,13 @@ def trace_send(
             place = topic, stored.queue_id, stored.queue_offset, 1
             trace.sent((kind, *place, stored.store_time_ms, seconds, producer))
             return
+        is_any_delayed = False
         for queue_id, first, count, at_ms in runs_in(stored):
             if first >= 0:
                 trace.sent((kind, topic, queue_id, first, count, at_ms, seconds, producer))
-        for first, count, at_ms in waiting_in(stored):
+            else:
+                is_any_delayed = True
+        for first, count, at_ms in waiting_in(stored) if is_any_delayed else ():
             trace.sent_delayed(kind, topic, (first, count), at_ms, seconds, producer)
 
 
@@ -121,7 +125,7 @@ def _runs_in_batch(
 def name_client(exchange: RequestContext, client_id: str | None) -> None:
     """A client that is named in the query is as good as one that is named in a header."""
     if client_id is not None and not any(name == _CLIENT for name, _ in exchange.mq_headers):
-        exchange.mq_headers.append((_CLIENT, client_id.encode("latin-1", "replace")))
+        exchange.mq_headers.append((_CLIENT, encode_header(client_id)))
 
 
 def producer_in(exchange: RequestContext) -> Producer:
@@ -133,7 +137,7 @@ def producer_in(exchange: RequestContext) -> Producer:
     client_id = named.get(_CLIENT)
     group = named.get(b"mq-producer-group")
     return (
-        client_id.decode("latin-1") if client_id else None,
-        None if group is None else stored_name(exchange.namespace, group.decode("latin-1")),
+        named_in(client_id) if client_id else None,
+        None if group is None else stored_name(exchange.namespace, named_in(group)),
         address_of(exchange.scope),
     )

@@ -31,6 +31,7 @@ from app.broker.results import Delivery
 from app.broker.tracing.message_trace import MessageTrace
 from app.broker.tracing.trace_notes import TraceKind
 from app.domain.clock import Clock
+from app.domain.errors import ShardUnavailable
 from app.domain.handles.receipt import RETRY_QUEUE_ID
 from app.domain.limits import MIB
 from app.domain.message import PROPERTY_SHARDING_KEY, StoredMessage
@@ -124,6 +125,7 @@ class LeaseFetcher:
         self, context: Context, signer: ReceiptCache, groups: Groups, message_trace: MessageTrace
     ) -> None:
         self._store = context.store
+        self._readers = context.readers
         self._clock = context.clock
         self._limits = context.limits
         self._signer = signer
@@ -133,14 +135,20 @@ class LeaseFetcher:
         self._message_trace = message_trace
 
     async def collect(self, fetch: Fetch) -> None:
-        """Take from the queues in turn; hop for a cold one only if nothing else is there."""
+        """Take from the queues in turn; hop for a cold one only if nothing else is there, and for
+        the next one where that cannot be read.
+
+        Raises `ShardUnavailable` where the next message of a queue may be whole at another replica
+        alone, and no other queue has any.
+        """
         subscription = fetch.subscription
         queues = subscription.sources
         first = subscription.next_queue
         if queues[first].is_retry and not self._has_messages(queues[first]):
             first = 0
         subscription.next_queue = (first + 1) % len(queues)
-        cold: LeasedQueue | None = None
+        cold: list[LeasedQueue] = []
+        damaged: ShardUnavailable | None = None
         for step in range(len(queues)):
             if fetch.is_full:
                 break
@@ -150,9 +158,34 @@ class LeaseFetcher:
             try:
                 self._take_from(fetch, queue)
             except ColdRead:
-                cold = cold or queue
-        if cold is not None and not fetch.deliveries and not fetch.disk.is_used:
-            await self._take_cold(fetch, cold)
+                cold.append(queue)
+            except ShardUnavailable as error:
+                damaged = error
+        if cold and not fetch.deliveries and not fetch.disk.is_used:
+            damaged = await self._take_first_cold(fetch, cold) or damaged
+        if damaged is not None and not fetch.deliveries:
+            raise damaged
+
+    async def _take_first_cold(
+        self, fetch: Fetch, cold: Sequence[LeasedQueue]
+    ) -> ShardUnavailable | None:
+        """Take from the first of these queues whose next message can be read; why one could not.
+        Each that cannot costs a hop of its own."""
+        invisible_ms = round((fetch.expires_s - self._clock.monotonic_s()) * 1000)
+        damaged: ShardUnavailable | None = None
+        for queue in cold:
+            if damaged is not None:
+                if queue.is_being_read or fetch.subscription.is_closed:
+                    continue
+                fetch.disk = ColdReads(self._readers)
+                fetch.hold_for(invisible_ms, self._clock)
+            try:
+                await self._take_cold(fetch, queue)
+            except ShardUnavailable as error:
+                damaged = error
+            else:
+                break
+        return damaged
 
     async def collect_retries(self, fetch: Fetch) -> None:
         """Take from the group's retries alone, for members that read the topic by offset."""
@@ -164,6 +197,9 @@ class LeaseFetcher:
         except ColdRead:
             if not fetch.deliveries:
                 await self._take_cold(fetch, retry)
+        except ShardUnavailable:
+            if not fetch.deliveries:
+                raise
 
     def _has_messages(self, queue: LeasedQueue) -> bool:
         end = self._store.bounds(queue.stored_topic, queue.stored_queue_id).max_offset

@@ -32,7 +32,7 @@ from app.broker.read.puller import check_wait
 from app.broker.results import Delivery, ReceiveRequest, ReceiveResult, Takes
 from app.broker.topic_lookup import readable_topic, unreadable
 from app.broker.tracing.message_trace import MessageTrace
-from app.domain.consumers.consumption import ConsumptionEffect
+from app.domain.consumers.consumption import Consumption, ConsumptionEffect
 from app.domain.errors import (
     CurlewError,
     DiskFull,
@@ -93,6 +93,8 @@ class Receiver:
         self.check(request)
         if request.takes is Takes.EARLIER:
             return await self._earlier(topic, group, request, gone)
+        if request.takes is Takes.COUNT:
+            return ReceiveResult([], await self._left(view, group, request))
         settings = await self._groups.find_or_create_group(group)
         subscription, effects = await self.begin(settings, view, force=request.force)
         request = self._with_filter(settings, view, request)
@@ -114,6 +116,22 @@ class Receiver:
         )
         await self._replay(fetch, request.attempt_id)
         return self._finish(fetch, None, gone)
+
+    async def _left(self, topic: Topic, name: str, request: ReceiveRequest) -> int:
+        """Messages that a receive would find here. With which filter the group reads is noted: one
+        that reads with another must not do so here either."""
+        group = self._metadata.snapshot.groups.get(name)
+        if group is None:
+            return 0
+        self._with_filter(group, topic, request)
+        kind = self._consumer_journal.consumption(name, topic.name)
+        is_leasing = kind is not None and kind[0] is Consumption.LEASE
+        if is_leasing and self._consumer_journal.is_bound(group, topic):
+            subscription, _ = await self.begin(group, topic)
+            return self.backlog(subscription)
+        starts = await self._groups.starts(group, topic)
+        ends = [self._store.bounds(topic.name, each).max_offset for each in range(topic.queues)]
+        return sum(max(0, end - start) for start, end in zip(starts, ends, strict=True))
 
     def _may_take(self, subscription: Subscription, request: ReceiveRequest) -> bool:
         if request.takes is Takes.ENOUGH:

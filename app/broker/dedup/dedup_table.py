@@ -226,7 +226,7 @@ class DedupTable:
 
     def plan_entry(self, plan: Plan) -> bytes:
         """The entry of a plan."""
-        return encode(PLAN, *plan)
+        return encode(PLAN, *plan.fields)
 
     def forgetting_entry(self, producer_id: str, now_ms: int) -> bytes | None:
         """The entry that makes room for this producer; None: there is room, or no idle one."""
@@ -506,7 +506,7 @@ class DedupTable:
             if family in self._seals:
                 yield encode(SEAL, family, *self._seals[family])
         for plan in self._plans:
-            yield encode(PLAN, *plan)
+            yield encode(PLAN, *plan.fields)
 
     def _dump_sequences(self) -> Iterator[bytes]:
         for producer_id in list(self._producers):

@@ -8,14 +8,14 @@ family, and with it how many messages in a row each queue takes, if the producer
 Bounds: `producers_max` plans, for `producer_window_ms` after they last asked for something new.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from app.domain.errors import ProducerFenced
 
 
 class Plan(NamedTuple):
-    """An epoch of a family fills this many queues of the topic, from queue 0 on."""
+    """An epoch of a family fills this many queues of the topic."""
 
     family: str
     epoch: int
@@ -24,6 +24,19 @@ class Plan(NamedTuple):
     planned_ms: int
     messages_per_turn: int | None = None
     """Of messages without key; the producer's business. None: not said, as in early plans."""
+    queue_ids: Sequence[int] | None = None
+    """So many others in the place of the first ones, as shards drained. None: the first ones."""
+    write_queues: int | None = None
+    """With `queue_ids`: keys are hashed over so many queues. None: not said, as in early plans."""
+    key_queue_ids: Sequence[int] | None = None
+    """Of those the ones that kept their keys; those of the others are spread over these."""
+
+    @property
+    def fields(self) -> tuple[object, ...]:
+        """As an entry has them: the last ones only where they say something."""
+        if self.queue_ids is None:
+            return tuple(self[:6])
+        return tuple(self if self.write_queues is not None else self[:7])
 
 
 class ProducerPlans:

@@ -41,8 +41,9 @@ class Producers:
         *,
         is_dry_run: bool = False,
     ) -> Plan:
-        """Over how many queues of the topic an epoch spreads, and in what turns: as many as it has
-        and as was said when the epoch first asks, and the same whenever it asks again.
+        """Over which queues of the topic an epoch spreads, and in what turns: those that it has, in
+        shards that do not drain, and as was said when the epoch first asks; the same whenever it
+        asks again.
 
         Not synced: in the log it stands before all that is sent by it, and is lost only with that.
         """
@@ -52,7 +53,13 @@ class Producers:
         key = topic_key(topic.name, topic.generation)
         plan = self._table.plan(family, epoch, key, now_ms)
         if plan is None:
-            plan = Plan(family, epoch, key, topic.write_queues, now_ms, messages_per_turn)
+            plan = Plan(family, epoch, key, len(topic.open_queues), now_ms, messages_per_turn)
+            if plan.queues != topic.write_queues:
+                plan = plan._replace(
+                    queue_ids=tuple(topic.open_queues),
+                    write_queues=topic.write_queues,
+                    key_queue_ids=topic.key_queues,
+                )
             if not is_dry_run:
                 await self._kept.write(self._table.plan_entry(plan), FlushMode.ASYNC)
         return plan

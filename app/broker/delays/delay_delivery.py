@@ -266,7 +266,7 @@ class DelayDelivery:
         timers = self.timers
         taken = list(batch)
         try:
-            found = await self._read(batch)
+            found = await self.read_many(batch)
             taken = [timer for timer in batch if timer.offset in found]
             timers.release([timer for timer in batch if timer.offset not in found])
             messages = [message for timer in taken if (message := found[timer.offset])]
@@ -309,7 +309,7 @@ class DelayDelivery:
 
     async def read(self, timer: Timer) -> StoredMessage | None:
         """The record of a timer; None when it is damaged."""
-        return (await self._read([timer])).get(timer.offset)
+        return (await self.read_many([timer])).get(timer.offset)
 
     async def read_claimed(self, timer: Timer) -> StoredMessage | None:
         """The same; when reading fails the claim is given up."""
@@ -319,8 +319,9 @@ class DelayDelivery:
             self.timers.release([timer])
             raise
 
-    async def _read(self, batch: Sequence[Timer]) -> dict[int, StoredMessage | None]:
-        """The records of a batch, as many as one step takes; None where one is damaged."""
+    async def read_many(self, batch: Sequence[Timer]) -> dict[int, StoredMessage | None]:
+        """The records of a batch by their offsets, as many as one step takes; None where one is
+        damaged."""
 
         def read(wait_for_disk: bool) -> dict[int, StoredMessage | None]:
             return self._read_batch(batch, wait_for_disk=wait_for_disk)

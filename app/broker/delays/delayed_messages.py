@@ -6,7 +6,7 @@ delivered: both keep the message's id and its identity. Cancelling races with de
 that ends the waiting does: by claiming (`timer_index`). Event loop only.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
@@ -39,6 +39,8 @@ from app.store import Timer, TimerLogDamaged
 
 NEWEST: Final = 64
 """Messages with one id that are looked at for the right one."""
+READ_AT_ONCE: Final = 64
+"""Records of a page."""
 
 
 class ScheduledMessage(NamedTuple):
@@ -103,8 +105,7 @@ class DelayedMessages:
         with _damage_is_told():
             waiting = await self._delays.timers.page(behind, FOREVER_MS, limit)
         found: list[ScheduledMessage] = []
-        for timer in waiting:
-            message = await self._delays.read(timer)
+        async for timer, message in self._records(waiting):
             if message is None or not self._is_of(message, wanted):
                 continue
             if len(found) == page_size:
@@ -113,6 +114,21 @@ class DelayedMessages:
             behind = timer
         token = None if len(waiting) < limit else token_of(blurred(behind, waiting[-1]))
         return ScheduledPage(found, len(found), token)
+
+    async def _records(
+        self, waiting: Sequence[Timer]
+    ) -> AsyncIterator[tuple[Timer, StoredMessage | None]]:
+        """Each with its record, None for one that is damaged: many are read at once, as each read
+        may have to wait for a thread."""
+        at = 0
+        while at < len(waiting):
+            batch = waiting[at : at + READ_AT_ONCE]
+            records = await self._delays.read_many(batch)
+            for number, timer in enumerate(batch):
+                if number and timer.offset not in records:
+                    break  # more than one step takes
+                yield timer, records.get(timer.offset)
+                at += 1
 
     async def get(self, topic: str, handle: str) -> ScheduledMessage:
         """One message; `MessageNotFound`, or `AlreadyDelivered`."""

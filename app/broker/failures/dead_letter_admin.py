@@ -32,14 +32,14 @@ from app.broker.message_copies import (
 )
 from app.broker.ports import Topic
 from app.broker.progress.ack_set import AckSet
-from app.broker.topic_lookup import find_topic
+from app.broker.topic_lookup import find_topic, queue_of_key_here
 from app.broker.tracing.message_trace import MessageTrace
 from app.broker.tracing.trace_notes import TraceKind
 from app.domain.access.standing import Visible
 from app.domain.errors import CurlewError, GroupNotFound, InvalidRequest
 from app.domain.handles.page_sizes import check_page_size
 from app.domain.limits import MIB
-from app.domain.message import Message, StoredMessage, queue_for_sharding_key
+from app.domain.message import Message, StoredMessage
 from app.domain.names import (
     DEAD_LETTER_STATE_TOPIC,
     check_group,
@@ -383,10 +383,8 @@ class DeadLetters:
         view = find_topic(self._metadata, to_topic)
         self._turns += 1
         queues, key = view.writable_here, message.sharding_key
-        if key is None:
-            queue_id = queues[self._turns % len(queues)]
-        else:
-            queue_id = queue_for_sharding_key(key, view.write_queues)
+        of_key = None if key is None else queue_of_key_here(view, key)
+        queue_id = queues[self._turns % len(queues)] if of_key is None else of_key
         return StepPart(to_topic, queue_id, [fitted(plain_copy(message))], view.generation)
 
     async def _remove(self, group: str, offsets: Sequence[int], parts: Sequence[StepPart]) -> None:
@@ -520,7 +518,7 @@ def _has_queue_for(message: StoredMessage, topic: Topic) -> bool:
     key = message.sharding_key
     if key is None:
         return bool(topic.writable_here)
-    return queue_for_sharding_key(key, topic.write_queues) in topic.writable_here
+    return queue_of_key_here(topic, key) is not None
 
 
 def _letter(message: StoredMessage) -> DeadLetter:

@@ -4,6 +4,9 @@ The first use sets the kind, the other kind is refused until it is given up: whe
 consumed for `Limits.member_lease_ms` and nothing is in flight, or by force. The kind is in the log
 (`consumer_journal`) and members are in SQL, so a restart finds both. Event loop only.
 
+Where topics have queues in several shards, each shard enters its kind in SQL before it is of that
+kind (`entered_consumptions`), so that all are of one.
+
 Changes of one group take turns (`_turn_of`). Invariants: a subscription with `is_leasing` is there
 only while the kind is lease, and only such a one is handed to a receive; while members of a topic
 join or commit, no subscription of it is leasing. Leasing is looked up without a lock: whoever gives
@@ -12,6 +15,7 @@ it up closes the subscription, and nothing is leased from a closed one.
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Protocol
@@ -23,26 +27,27 @@ from app.broker.groups.groups import Groups
 from app.broker.journal.append_future import AppendFuture
 from app.broker.leasing.subscriptions import Subscription
 from app.broker.ports import Group, Topic
+from app.broker.progress.entered_consumptions import EnteredConsumptions, Names
 from app.broker.topic_lookup import check_current, find_topic
 from app.domain.access.audit import ACTOR, Forced, Shown
 from app.domain.consumers.consumption import (
     Consumption,
     ConsumptionEffect,
+    ConsumptionElsewhere,
     ConsumptionState,
     Unsettled,
     assignments_end,
     conflict,
 )
-from app.domain.errors import ConsumptionConflict, DiskFull
+from app.domain.errors import ConsumptionConflict, CurlewError, DiskFull
 from app.domain.handles.receipt import RETRY_QUEUE_ID
 from app.domain.names import retry_topic
 from app.domain.settings import GroupMode
 
+_LOG: Final = logging.getLogger(__name__)
+
 LOOKS_PER_TURN: Final = 512
 """Kinds that one turn looks at, some milliseconds of the event loop."""
-
-_Names = tuple[str, str]
-"""Group and topic."""
 
 
 class Assignments(Protocol):
@@ -84,12 +89,13 @@ class Consumptions:
         self._delays = delays
         self._assignments = assignments
         self._forced = context.forced
+        self._entered = EnteredConsumptions(context, self._kind_in_log, self._is_at_work)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._used_s: dict[_Names, float] = {}
+        self._used_s: dict[Names, float] = {}
         """When a heartbeat or a commit was last taken."""
-        self._tentative: dict[_Names, int] = {}
+        self._tentative: dict[Names, int] = {}
         """Commits that the log has not confirmed, where the first of them has set the kind."""
-        self._to_look_at: list[_Names] = []
+        self._to_look_at: list[Names] = []
         """By the next turns."""
         self._started_s = context.clock.monotonic_s()
         """Nobody could be heard of before."""
@@ -191,6 +197,7 @@ class Consumptions:
             check_current(self._metadata, topic, group)
             topic = find_topic(self._metadata, topic.name)
             await self._check(name, topic.name, Consumption.LEASE, force=force)
+            await self._enter(name, topic.name, Consumption.LEASE, force=force)
             effects: list[ConsumptionEffect] = []
             if force and self._assignments().readers(name, topic.name):
                 fenced = await self._assignments().end_assignments(name, topic.name)
@@ -214,22 +221,25 @@ class Consumptions:
     ) -> AsyncIterator[list[ConsumptionEffect]]:
         """The group reads these topics by offset from now on, if the body succeeds.
 
-        `check` raises what the body would refuse: it is asked before leases are ended for it. Gives
-        what was ended. Raises `ConsumptionConflict`, unless `force` ends the leases.
+        `check` raises what the body would refuse: it is asked before anything is changed for it.
+        Gives what was ended. Raises `ConsumptionConflict`, unless `force` ends the leases.
         """
         async with self._turn_of(group):
             for topic in topics:
                 await self._check(group, topic, Consumption.ASSIGNED, force=force)
             ending = [topic for topic in topics if self._is_assigned(group, topic) is False]
             effects: list[ConsumptionEffect] = []
-            if ending:
+            kind = Consumption.ASSIGNED
+            if ending or force or any(self._is_to_enter(group, each, kind) for each in topics):
                 await check()
-                for topic in ending:
-                    ended = self._unsettled(group, topic).effects()
-                    self._groups.end_leases(group, topic)
-                    self._give_up(group, topic)
-                    self._note(group, topic, Consumption.ASSIGNED, ended)
-                    effects += ended
+            for topic in topics:
+                await self._enter(group, topic, kind, force=force)
+            for topic in ending:
+                ended = self._unsettled(group, topic).effects()
+                self._groups.end_leases(group, topic)
+                self._give_up(group, topic)
+                self._note(group, topic, Consumption.ASSIGNED, ended)
+                effects += ended
             yield effects
             now_s = self._clock.monotonic_s()
             self._used_s |= {(group, topic): now_s for topic in topics}
@@ -272,6 +282,9 @@ class Consumptions:
     ) -> list[ConsumptionEffect]:
         """What `assigning` would end. Raises as it does; changes nothing."""
         await self._check(group, topic, Consumption.ASSIGNED, force=force)
+        if not force:
+            found = await self._entered.elsewhere(group, topic, Consumption.ASSIGNED)
+            self._refuse(group, topic, found)
         if self._is_assigned(group, topic):
             return []
         return self._unsettled(group, topic).effects()
@@ -293,6 +306,25 @@ class Consumptions:
         if state.consumption not in {None, wanted} and not force:
             raise self._conflict(group, state)
 
+    async def _enter(self, group: str, topic: str, kind: Consumption, *, force: bool) -> None:
+        """For all shards. Raises `ConsumptionConflict` when one is of the other kind, unless
+        `force` ends that."""
+        if force or self._is_to_enter(group, topic, kind):
+            self._refuse(group, topic, await self._entered.enter(group, topic, kind, force=force))
+
+    def _is_to_enter(self, group: str, topic: str, kind: Consumption) -> bool:
+        """What the log has forgotten meanwhile, SQL has as well."""
+        if self._entered.has(group, topic, kind):
+            is_so = self._kind_in_log(group, topic) is kind
+            return not is_so and self._entered.spans(group, topic)
+        return True
+
+    def _refuse(self, group: str, topic: str, found: ConsumptionElsewhere | None) -> None:
+        if found is not None:
+            state = ConsumptionState(topic, found.consumption, found.since_ms)
+            clients = self._clients(group, state)
+            raise conflict(group, state, clients, self._limits.member_lease_ms, found.shard)
+
     def _conflict(self, group: str, state: ConsumptionState) -> ConsumptionConflict:
         return conflict(group, state, self._clients(group, state), self._limits.member_lease_ms)
 
@@ -311,6 +343,11 @@ class Consumptions:
         """Not waited for: after a crash it is given up again."""
         if self._consumer_journal.consumption(group, topic) is not None:
             self._write(group, topic, None)
+            self._entered.doubt(group, topic)
+
+    async def forgotten(self, group: str, topic: str) -> None:
+        """The log has forgotten the kind with the offsets: other shards may be of any."""
+        await self._entered.leave(group, topic)
 
     def _write(self, group: str, topic: str, kind: Consumption | None) -> AppendFuture | None:
         """Nothing is known of what was deleted meanwhile, so nothing is written of it."""
@@ -333,6 +370,7 @@ class Consumptions:
     async def turn(self) -> None:
         """Give up kinds that nobody uses any more, so that a restart does not hold to them. A
         service calls this; a few at a time."""
+        await self._share()
         if not self._to_look_at:
             self._to_look_at = self._consumer_journal.consumptions()
             self._used_s = {
@@ -347,6 +385,9 @@ class Consumptions:
         )
         snapshot = self._metadata.snapshot
         for group, topic in looked_at:
+            kind = self._kind_in_log(group, topic)
+            if kind is not None and not self._entered.has(group, topic, kind):
+                self._entered.doubt(group, topic)
             is_there = group in snapshot.groups and topic in snapshot.topics
             if is_there and self.state(group, topic).consumption is not None:
                 continue
@@ -354,6 +395,42 @@ class Consumptions:
             if subscription is not None:
                 subscription.is_leasing = False
             self._give_up(group, topic)
+
+    async def _share(self) -> None:
+        """Let other shards know what is given up here, hear what they have ended by force, and
+        enter what was used while SQL did not answer."""
+        for group, topic in await self._entered.catch_up():
+            if self._entered.is_resting:
+                return
+            try:
+                await self._enter_again(group, topic)
+            except CurlewError as error:  # deleted just now
+                _LOG.debug("how a group consumes is not entered: %s", error.detail)
+
+    async def _enter_again(self, group: str, topic: str) -> None:
+        """Or give it up, where another shard is of the other kind by now."""
+        async with self._turn_of(group):
+            kind = self._kind_in_log(group, topic)
+            if kind is None:
+                return
+            found = await self._entered.enter(group, topic, kind)
+            if found is None:
+                return
+            _LOG.warning(
+                "group %r consumes topic %r by %s in shard %r: here it does so no more by %s",
+                *(group, topic, found.consumption.value, found.shard, kind.value),
+            )
+            self._groups.end_leases(group, topic)
+            self._used_s.pop((group, topic), None)
+            self._give_up(group, topic)
+
+    def _kind_in_log(self, group: str, topic: str) -> Consumption | None:
+        known = self._consumer_journal.consumption(group, topic)
+        return None if known is None else known[0]
+
+    def _is_at_work(self, group: str) -> bool:
+        turn = self._turns.get(group)
+        return turn is not None and turn.locked()
 
 
 async def _wait_for(written: AppendFuture | None) -> None:

@@ -316,7 +316,7 @@ class Groups:
     # --- committed offsets
 
     def committed(self, group: str, topic: str) -> list[QueuePosition]:
-        offsets = self.offset_cache.committed(group, topic)
+        offsets = self.offset_cache.committed_here(group, topic)
         return [QueuePosition(queue, offset) for queue, offset in sorted(offsets.items())]
 
     def check_commit(self, topic: Topic, rows: Sequence[QueuePosition]) -> None:
@@ -465,7 +465,7 @@ class Groups:
                 f"offset {offset} of queue {queue_id} cannot be committed;"
                 f" the end is {bounds.max_offset}",
                 hint="commit the offset after the last message that was processed",
-                fields={"min_offset": bounds.min_offset, "max_offset": bounds.max_offset},
+                fields={"queue_id": queue_id, "offset": offset, **bounds._asdict()},
             )
 
     # --- who is at work

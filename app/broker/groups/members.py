@@ -148,10 +148,12 @@ class Members:
 
     async def share(self, group: str, client_id: str, beat: Heartbeat) -> MemberShare:
         """The share of a member that another node keeps alive. Each topic is shared out here as
-        well, and where the group begins in the queues of this shard is decided. Raises
-        `ConsumptionConflict` as `heartbeat` does, `GroupNotFound` and `MemberNotFound`."""
+        well, with the member's filter, and where the group begins in the queues of this shard is
+        decided. Raises `ConsumptionConflict` and `SubscriptionConflict` as `heartbeat` does,
+        `GroupNotFound` and `MemberNotFound`."""
         settings = self._find_group(group)
-
+        beat = self._with_filters(settings, beat)
+        began = self._filters.expressions(group, beat.profile.topics)
         await self.catch_up(group)
         membership = self._last[group]
 
@@ -164,6 +166,7 @@ class Members:
             group, topics, force=beat.force, check=check
         ) as effects:
             await check()
+        self._filters.note_profile(settings, beat.profile, client_id, began)
         share = await self._share(settings, membership, client_id, self._groups.positions)
         return replace(share, effects=effects)
 

@@ -144,7 +144,7 @@ class OffsetAdmin:
             CommittedOffset(group, topic, queue_id, QueueOffset(offset), known[topic].generation)
             for topic in self._offset_cache.topics(group)
             if topic in known
-            for queue_id, offset in sorted(self._offset_cache.committed(group, topic).items())
+            for queue_id, offset in sorted(self._offset_cache.committed_here(group, topic).items())
         ]
 
     # --- commit
@@ -165,6 +165,27 @@ class OffsetAdmin:
             group, topic, rows, committer=committer, force=force, take_over=take_over
         )
         return Committed(self._groups.committed(group, topic), effects)
+
+    async def take_over(self, group: str, topic: str, *, is_dry_run: bool = False) -> Committed:
+        """The group reads the topic by offset from now on, as by a forced commit of no queue; what
+        that has ended. Makes no group."""
+        self._check_open()
+        view = find_topic(self._metadata, topic)
+        settings = self._metadata.snapshot.groups.get(group)
+        if settings is None:
+            return Committed([], ())
+        refuse_broadcast(settings)
+        if is_dry_run:
+            would = await self._consumptions.preview_assigning(group, topic, force=True)
+            return Committed([], would)
+
+        async def check() -> None:
+            check_current(self._metadata, view, settings)
+
+        async with self._consumptions.assigning(
+            group, (topic,), force=True, check=check
+        ) as effects:
+            return Committed([], effects)
 
     async def _commit(
         self,
@@ -252,22 +273,23 @@ class OffsetAdmin:
         view = find_topic(self._metadata, topic)
         for queue_id, _ in rows:
             check_here(view, queue_id)
+        self._groups.check_commit(view, rows)
         settings = self._metadata.snapshot.groups.get(group)
         if settings is None:
             self._groups.check_may_make(group)
         else:
             refuse_broadcast(settings)
-        self._groups.check_commit(view, rows)
         effects: Sequence[ConsumptionEffect] = ()
         if take_over or not force:
             effects = await self._consumptions.preview_assigning(group, topic, force=take_over)
-        names = [QueueName(topic, queue_id) for queue_id, _ in rows]
-        membership = await self._metadata.members.read(group)
-        if committer is not None:
-            rebalancing.check_owner(membership, committer.client_id, committer.generation, names)
-        elif not force:
-            rebalancing.check_unowned(membership, names)
-        offsets = dict(self._offset_cache.committed(group, topic))
+        if committer is not None or self._members.has_members(group):
+            names = [QueueName(topic, queue_id) for queue_id, _ in rows]
+            membership = await self._metadata.members.read(group)
+            if committer is not None:
+                rebalancing.check_owner(membership, *committer, names)
+            elif not force:
+                rebalancing.check_unowned(membership, names)
+        offsets = self._offset_cache.committed_here(group, topic)
         for queue_id, offset in rows:
             offsets[queue_id] = (
                 offset if force else self._groups.committed_after(group, topic, queue_id, offset)
@@ -453,6 +475,7 @@ class OffsetAdmin:
         if not is_dry_run:
             await self._offset_cache.delete(group, topic, check, first_use_ms)
             await self._groups.unsubscribe(group, topic, check)
+            await self._consumptions.forgotten(group, topic)
         return offsets
 
     # --- snapshots
@@ -469,6 +492,11 @@ class OffsetAdmin:
         return await self._metadata.offset_snapshots.create(
             group, name, rows, is_dry_run=is_dry_run
         )
+
+    async def write_copy(self) -> None:
+        """Bring SQL's copy of what is committed here up to date, for a snapshot that another node
+        takes."""
+        await self._offset_cache.write()
 
     async def _elsewhere(self, group: str) -> list[CommittedOffset]:
         """The copy of what other nodes have committed, at most some seconds old."""

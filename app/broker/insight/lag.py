@@ -7,7 +7,7 @@ before messages are looked at, so ready may hold some that it will leave out. Ev
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from app.broker.context import Context
@@ -20,7 +20,7 @@ from app.broker.ports import Metadata
 from app.broker.progress.queue_state import QueueState
 from app.broker.topic_lookup import find_topic
 from app.domain.access.standing import Visible, every
-from app.domain.errors import GroupNotFound
+from app.domain.errors import GroupNotFound, ShardUnavailable
 from app.domain.handles.receipt import RETRY_QUEUE_ID
 from app.domain.names import check_group, did_you_mean, retry_topic, suggest_similar
 
@@ -28,11 +28,12 @@ NOT_BEGUN: Final = "the group has not begun this queue"
 QUEUES_A_TURN: Final = 128
 """Queues that one turn of the event loop counts; some milliseconds."""
 
-QUEUES_KEPT_A_SECOND: Final = 500
+QUEUES_KEPT_A_SECOND: Final = 250
 """A sum over so many queues is shown for a second, one over more for longer in proportion: so who
-looks all the time costs less than a hundredth of a core. Of fewer it is always counted."""
+looks all the time costs less than half a hundredth of a core. Of fewer it is always counted."""
 KEPT_S_MAX: Final = 60.0
 
+_NOWHERE: Final[Mapping[str, bool]] = {}
 DAMAGED: Final = "the oldest message of it cannot be read"
 
 
@@ -131,29 +132,29 @@ class LagReader:
         """Of all groups together; with thousands of queues as of some seconds ago."""
         now_s = self._clock.monotonic_s()
         if now_s >= self._kept_until_s:
-            topics = self._metadata.snapshot.topics
-            _, behind = await self.pair_lags(0)
-            queues = sum(
-                view.queues
-                for names in self._topics_of_all().values()
-                for name in names
-                if (view := topics.get(name)) is not None
-            )
+            counted, queues = await self._counted_pairs()
             kept_s = min(queues / QUEUES_KEPT_A_SECOND, KEPT_S_MAX)
-            self._kept_lag = behind.lag
+            self._kept_lag = sum(each.lag for each in counted)
             self._kept_until_s = now_s + (kept_s if kept_s >= 1 else 0)
         return self._kept_lag
 
     async def group_lag(
-        self, group: str, *, topic: str | None = None, visible: Visible = every
+        self,
+        group: str,
+        *,
+        topic: str | None = None,
+        visible: Visible = every,
+        begun: Mapping[str, bool] = _NOWHERE,
     ) -> GroupLag:
-        """All topics in which the group has begun, or one; of those that are visible. Raises
+        """All topics in which the group has begun, or one; of those that are visible. `begun`:
+        topics in which it has in another shard, and whether it leases them. What it leases it
+        begins in all shards: its queues here count from where it would begin. Raises
         `GroupNotFound`."""
         check_known_group(self._metadata, group)
         if topic is not None:
             find_topic(self._metadata, topic)
         await self._delays.catch_up()
-        return await self._group_lag(group, topic, visible)
+        return await self._group_lag(group, topic, visible, begun)
 
     async def group_lags(
         self, groups: Sequence[str], *, visible: Visible = every
@@ -168,11 +169,17 @@ class LagReader:
                 found.append(await self._group_lag(group, None, visible))
         return found
 
-    async def _group_lag(self, group: str, topic: str | None, visible: Visible) -> GroupLag:
-        names = self._topics_of(group) if topic is None else [topic]
+    async def _group_lag(
+        self,
+        group: str,
+        topic: str | None,
+        visible: Visible,
+        begun: Mapping[str, bool] = _NOWHERE,
+    ) -> GroupLag:
+        names = [topic] if topic is not None else sorted({*self._topics_of(group), *begun})
         self._groups.expire_group(group, self._clock.monotonic_s())
         topics = [
-            await self._topic_lag(group, name)
+            await self._topic_lag(group, name, is_leased=begun.get(name, False))
             for name in names
             if topic is not None or (name in self._metadata.snapshot.topics and visible(name))
         ]
@@ -190,9 +197,18 @@ class LagReader:
     async def pair_lags(self, most: int) -> tuple[list[PairLag], PairLag]:
         """Groups in their topics: the `most` that are furthest behind, with times, and the sum of
         all others. Retries count. Many turns of the event loop."""
+        counted, _ = await self._counted_pairs()
+        counted.sort(key=lambda each: (-each.lag, each.group, each.topic))
+        rest = counted[most:]
+        return [await self._timed(each) for each in counted[:most]], PairLag(
+            "", "", sum(each.ready for each in rest), sum(each.in_flight for each in rest)
+        )
+
+    async def _counted_pairs(self) -> tuple[list[PairLag], int]:
+        """All groups in their topics, without times, and how many queues those have."""
         await self._delays.catch_up()
         counted: list[PairLag] = []
-        weight = 0
+        weight = queues = 0
         begun = self._topics_of_all()
         for group in list(self._metadata.snapshot.groups):
             self._groups.expire_group(group, self._clock.monotonic_s())
@@ -203,17 +219,14 @@ class LagReader:
                     continue
                 counted.append(self._pair_lag(group, topic, view.queues))
                 weight += view.queues
+                queues += view.queues
                 if weight >= QUEUES_A_TURN:
                     weight = 0
                     await asyncio.sleep(0)
             if weight >= QUEUES_A_TURN:
                 weight = 0
                 await asyncio.sleep(0)
-        counted.sort(key=lambda each: (-each.lag, each.group, each.topic))
-        rest = counted[most:]
-        return [await self._timed(each) for each in counted[:most]], PairLag(
-            "", "", sum(each.ready for each in rest), sum(each.in_flight for each in rest)
-        )
+        return counted, queues
 
     def _pair_lag(self, group: str, topic: str, queues: int) -> PairLag:
         subscription = self._groups.find(group, topic)
@@ -272,18 +285,22 @@ class LagReader:
             begun.setdefault(group, set()).add(topic)
         return begun
 
-    async def _topic_lag(self, group: str, topic: str) -> TopicLag:
+    async def _topic_lag(self, group: str, topic: str, *, is_leased: bool) -> TopicLag:
         view = find_topic(self._metadata, topic)
+        starts: Sequence[int] = ()
+        settings = self._metadata.snapshot.groups.get(group)
+        if is_leased and settings is not None:  # else it was deleted meanwhile
+            starts = await self._groups.starts(settings, view)
         subscription = self._groups.find(group, topic)
         queues: list[QueueLag] = []
         for first in range(0, view.queues, QUEUES_A_TURN):
             if queues:
                 await asyncio.sleep(0)
             ids = range(first, min(first + QUEUES_A_TURN, view.queues))
-            counts = [self._count(group, topic, queue_id, subscription) for queue_id in ids]
+            counts = [self._count(group, topic, queue_id, subscription, starts) for queue_id in ids]
             oldest = await self._oldest(topic, first, counts)
             rows = zip(ids, counts, oldest, strict=True)
-            queues += [self._queue_lag(group, topic, *row) for row in rows]
+            queues += [self._queue_lag(group, topic, *row, starts) for row in rows]
         retry = self._count(group, topic, RETRY_QUEUE_ID, subscription)
         waiting = self._delays.retry_count(group, topic)
         ready = _sum([queue.ready for queue in queues])
@@ -299,24 +316,45 @@ class LagReader:
         )
 
     def _count(
-        self, group: str, topic: str, queue_id: int, subscription: Subscription | None
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        subscription: Subscription | None,
+        starts: Sequence[int] = (),
     ) -> _Count | None:
-        """What is not done of one queue; None when the group has not begun it."""
+        """What is not done of one queue; None when the group has not begun it. `starts`: where it
+        would, in each queue of the topic."""
         is_retry = queue_id == RETRY_QUEUE_ID
         place = (retry_topic(group, topic), 0) if is_retry else (topic, queue_id)
         low, high = self._store.bounds(*place)
         state = self._consumer_journal.find((group, topic, queue_id))
         if state is None:
-            if queue_id not in self._offset_cache.committed(group, topic):
+            committed = self._committed(group, topic, queue_id, starts)
+            if committed is None:
                 return None
-            state = QueueState(self._offset_cache.committed(group, topic)[queue_id])
+            state = QueueState(committed)
         return _counted(state, low, high, _leases_of(subscription, queue_id))
 
+    def _committed(
+        self, group: str, topic: str, queue_id: int, starts: Sequence[int]
+    ) -> int | None:
+        """Where the group stands in a queue, or would begin; None: it has not begun there."""
+        known = self._offset_cache.committed(group, topic).get(queue_id)
+        has_start = known is None and 0 <= queue_id < len(starts)
+        return starts[queue_id] if has_start else known
+
     def _queue_lag(
-        self, group: str, topic: str, queue_id: int, count: _Count | None, oldest_ms: int | None
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        count: _Count | None,
+        oldest_ms: int | None,
+        starts: Sequence[int],
     ) -> QueueLag:
         low, high = self._store.bounds(topic, queue_id)
-        committed = self._offset_cache.committed(group, topic).get(queue_id)
+        committed = self._committed(group, topic, queue_id, starts)
         if count is None:
             return QueueLag(queue_id, low, high, committed, None, 0, 0, 0, None, NOT_BEGUN)
         is_damaged = oldest_ms is None and count.first_open is not None
@@ -354,15 +392,18 @@ class LagReader:
     def _time_of(self, topic: str, queue_id: int, offset: int, wait: bool) -> int | None:
         if offset < self._store.bounds(topic, queue_id).min_offset:
             return None
-        read = self._store.read(
-            topic,
-            queue_id,
-            offset,
-            max_messages=1,
-            max_bytes=1,
-            end_offset=offset + 1,
-            wait_for_disk=wait,
-        )
+        try:
+            read = self._store.read(
+                topic,
+                queue_id,
+                offset,
+                max_messages=1,
+                max_bytes=1,
+                end_offset=offset + 1,
+                wait_for_disk=wait,
+            )
+        except ShardUnavailable:  # it may be whole at a silent replica; how many wait is known
+            return None
         return self._store.decode(read.records[0]).store_time_ms if read.records else None
 
 

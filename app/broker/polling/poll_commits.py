@@ -187,8 +187,9 @@ class PollCommits:
 
 def no_member(client_id: str, group: str, generation: int | None) -> StaleGeneration:
     """What to tell who is taken for dead, or replaced."""
+    at = "" if generation is None else f" at generation {generation}"
     return StaleGeneration(
-        f"client {client_id!r} is no member of group {group!r} at generation {generation}",
+        f"client {client_id!r} is no member of group {group!r}{at}",
         hint="what it held was given to others, who read from the committed offset on",
     )
 

@@ -18,6 +18,7 @@ from app.broker.polling.poll_values import QueuePart
 from app.broker.ports import Store
 from app.broker.read.filter_scan import chosen, read_matching
 from app.broker.results import PullStatus
+from app.domain.errors import ShardUnavailable
 from app.domain.limits import Limits
 from app.store import ColdRead, ReadResult, total_bytes
 
@@ -63,6 +64,7 @@ class Round:
 
     __slots__ = (
         "_cold",
+        "_damaged",
         "_disk",
         "_limits",
         "_looks_left",
@@ -84,6 +86,8 @@ class Round:
         self._looks_left = limits.filter_looks_max
         self._scans_left = limits.pull_scan_units_max
         self._cold: Source | None = None
+        self._damaged: ShardUnavailable | None = None
+        """Why a queue was not read whose next message may be whole at another replica alone."""
         self.messages_left = max_messages
         self.bytes_left = max_bytes
         self.has_found = False
@@ -109,7 +113,11 @@ class Round:
         self.has_found |= count > 0
 
     async def read(self, sources: Sequence[Source]) -> None:
-        """Let every queue have its turn; the parts are filled in."""
+        """Let every queue have its turn; the parts are filled in.
+
+        Raises `ShardUnavailable` where the next message of a queue may be whole at another replica
+        alone, and nothing else is in the answer.
+        """
         known = self._read_together(sources)
         for index, source in enumerate(sources):
             if self.is_full:
@@ -121,6 +129,8 @@ class Round:
             await self._take(left[0], self.bytes_left)
         if self._cold is not None and not self.has_found:
             await self._take_cold(self._cold)
+        if self._damaged is not None and not self.has_found and not any(map(_says, sources)):
+            raise self._damaged
 
     def _read_together(self, sources: Sequence[Source]) -> list[tuple[int, ReadResult | None]]:
         """What is known to be good of the first queues, read at once, as `_take_known` has it."""
@@ -171,6 +181,9 @@ class Round:
             except ColdRead:
                 self._cold = self._cold or source
                 break
+            except ShardUnavailable as error:
+                self._damaged = error
+                break
             share -= self._add(source, found, share)
             scanned += found.scanned
             if source.wanted is None:
@@ -186,7 +199,11 @@ class Round:
         part = source.part
         before = part.offset
         share = min(self._share_bytes, self.bytes_left)
-        found = await self._disk.run(partial(self._read, source, share))
+        try:
+            found = await self._disk.run(partial(self._read, source, share))
+        except ShardUnavailable as error:
+            self._damaged = error
+            return
         if part.offset == before:
             self._add(source, found, self.bytes_left)
             _say(part, found.scanned)
@@ -248,6 +265,11 @@ def _end_of(source: Source) -> int:
 def _without_done(read: ReadResult, is_done: Callable[[int], bool]) -> ReadResult:
     keep = [index for index, offset in enumerate(read.queue_offsets) if not is_done(offset)]
     return read if len(keep) == len(read.queue_offsets) else chosen(read, keep)
+
+
+def _says(source: Source) -> bool:
+    """Whether the answer has something of the queue: a gap, or that its position is wrong."""
+    return source.part.is_error or bool(source.part.reads)
 
 
 def _may_give_more(source: Source) -> bool:

@@ -4,6 +4,7 @@
 The value types are the store's own and the domain's.
 """
 
+from app.broker.ports.consumptions import ConsumptionRows
 from app.broker.ports.metadata import (
     Group,
     Memberships,
@@ -22,6 +23,7 @@ from app.broker.ports.store import (
 )
 
 __all__ = [
+    "ConsumptionRows",
     "FirstUses",
     "Frame",
     "Group",

@@ -1,8 +1,9 @@
 """What the broker needs of the metadata, as protocols."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
+from app.broker.ports.consumptions import ConsumptionRows
 from app.broker.ports.positions import FirstUses, OffsetSnapshots
 from app.domain.access.caller import Caller
 from app.domain.changes.conditions import Changed, Terms
@@ -25,6 +26,7 @@ from app.domain.settings import (
     TraceMode,
     WhenExhausted,
 )
+from app.domain.shards.takes import Takes
 
 
 class Topic(Protocol):
@@ -54,6 +56,38 @@ class Topic(Protocol):
     @property
     def writable_here(self) -> Sequence[int]:
         """Queues that take messages and are of this node's shard."""
+        ...
+
+    @property
+    def open_queues(self) -> Sequence[int]:
+        """Queues, of all shards, that messages without a key go to."""
+        ...
+
+    @property
+    def moved(self) -> Collection[int]:
+        """Queues whose keys belong to others, as their shards drain."""
+        ...
+
+    @property
+    def is_open_here(self) -> bool:
+        """Whether any of `open_queues` is of this node's shard."""
+        ...
+
+    @property
+    def key_queues(self) -> Sequence[int]:
+        """Those of `write_queues` that messages with a key go to."""
+        ...
+
+    def queue_of_key(self, sharding_key: str) -> int:
+        """The queue that messages with this key go to."""
+        ...
+
+    def takes_of(self, queue_id: int) -> Takes:
+        """What of new messages one queue takes, whatever the topic's permission is."""
+        ...
+
+    def home_of(self, name: str) -> int:
+        """The queue whose shard remembers an idempotency key or a producer."""
         ...
 
     @property
@@ -308,12 +342,23 @@ class Metadata(Protocol):
     def first_uses(self) -> FirstUses: ...
 
     @property
+    def consumptions(self) -> ConsumptionRows: ...
+
+    @property
     def schedules(self) -> ScheduleBook: ...
 
     async def load_offsets(self, group: str | None = None) -> list[CommittedOffset]: ...
 
-    async def delete_offsets(self, group: str, topic: str, first_use_ms: int | None = None) -> None:
-        """Forget the group's offsets in the topic, and its first use where that was then."""
+    async def delete_offsets(
+        self,
+        group: str,
+        topic: str,
+        first_use_ms: int | None = None,
+        *,
+        elsewhere: Collection[int] = (),
+    ) -> None:
+        """Forget the group's offsets in the topic, but for those of the queues `elsewhere`, which
+        other shards forget, and its first use where that was then."""
         ...
 
     async def commit_offsets(

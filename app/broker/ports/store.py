@@ -9,6 +9,7 @@ from app.runtime.shortage_log import Lack
 from app.store import (
     Answer,
     Appended,
+    DiskUsage,
     Done,
     FirstSteps,
     KeyedRecords,
@@ -16,6 +17,7 @@ from app.store import (
     ReadResult,
     RetentionHolds,
     StepPart,
+    SyncTimes,
     TimerLog,
     Unit,
 )
@@ -35,6 +37,11 @@ class StoreStatus(Protocol):
     def written_end(self) -> int: ...
     @property
     def flushed_end(self) -> int: ...
+    @property
+    def segments(self) -> int:
+        """Files of the log."""
+        ...
+
     @property
     def pending_bytes(self) -> int: ...
     @property
@@ -274,3 +281,12 @@ class Store(QueueRecords, Protocol):
         ...
 
     def status(self) -> StoreStatus: ...
+
+    @property
+    def sync_times(self) -> SyncTimes:
+        """Of the log, since it was opened."""
+        ...
+
+    def disk_usage(self) -> DiskUsage:
+        """Of the file system that holds the store, which is asked. Raises `OSError`."""
+        ...

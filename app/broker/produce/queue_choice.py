@@ -29,6 +29,10 @@ class QueueChoice:
         """The queue of one message. Raises `NotLeader` when it is in another node's shard."""
         if sharding_key is not None:
             queue_id = queue_for_sharding_key(sharding_key, topic.write_queues)
+            # Of a key that has moved only a step of acks and sends comes to the shard that drains:
+            # it cannot be of two shards, so the old queue takes it.
+            if queue_id in topic.moved and topic.shard_of(queue_id) is not None:
+                queue_id = topic.queue_of_key(sharding_key)
             check_here(topic, queue_id)
             return queue_id
         here = topic.writable_here

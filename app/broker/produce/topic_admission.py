@@ -106,13 +106,19 @@ def check_writable(topic: Topic) -> None:
 
 def check_write_queue(topic: Topic, queue_id: int) -> None:
     """Raise `QueueNotFound`, `NotLeader`, or `NoPermission` for a queue that is only read until it
-    is empty."""
+    is empty, as there are fewer `write_queues` or its shard drains."""
     check_here(topic, queue_id)
     if queue_id >= topic.write_queues:
         raise NoPermission(
             f"queue {queue_id} of topic {topic.name!r} takes no new messages: its write_queues is"
             f" {topic.write_queues}",
             hint=f"the queues from 0 to {topic.write_queues - 1} take them",
+            fields={"permission": topic.permission_of(queue_id).value, "queue_id": queue_id},
+        )
+    if queue_id in topic.moved:
+        raise NoPermission(
+            f"queue {queue_id} of topic {topic.name!r} takes no new messages: its shard drains",
+            hint="name no queue, or one that GET /v1/topics/{topic}/route shows with rw",
             fields={"permission": topic.permission_of(queue_id).value, "queue_id": queue_id},
         )
 

@@ -77,8 +77,7 @@ class OffsetCache:
 
     def _is_here(self, key: Key) -> bool:
         """Whether the queue is in this node's shard: each writes the copy of its own offsets."""
-        topic = self._metadata.snapshot.topics.get(key[1])
-        return topic is None or key[2] >= topic.queues or topic.shard_of(key[2]) is None
+        return _is_of(self._metadata.snapshot.topics.get(key[1]), key[2])
 
     def begin(self, known: Iterable[tuple[Key, int]], copy: Mapping[Key, int]) -> None:
         """Take the offsets that the log has; the next write brings the copy in SQL up to date.
@@ -125,6 +124,13 @@ class OffsetCache:
         """Queue → offset, for the queues that have one."""
         self._collect()
         return self._offsets.get((group, topic), {})
+
+    def committed_here(self, group: str, topic: str) -> dict[int, int]:
+        """As `committed`, of the queues of this shard: a member begins here in all that it is
+        assigned, and how far the group is in the others only their nodes know."""
+        view = self._metadata.snapshot.topics.get(topic)
+        found = self.committed(group, topic)
+        return {queue_id: at for queue_id, at in found.items() if _is_of(view, queue_id)}
 
     def topics(self, group: str) -> list[str]:
         """Topics in which the group has committed anything, by name."""
@@ -292,7 +298,10 @@ class OffsetCache:
         async with self._writing:
             check()
             had_any = bool(self.committed(group, topic))
-            await self._metadata.delete_offsets(group, topic, first_use_ms)
+            view = self._metadata.snapshot.topics.get(topic)
+            count = 0 if view is None else view.queues
+            elsewhere = [each for each in range(count) if not self._is_here((group, topic, each))]
+            await self._metadata.delete_offsets(group, topic, first_use_ms, elsewhere=elsewhere)
             check()
             self._forget(lambda key_group, key_topic: (key_group, key_topic) == (group, topic))
             return had_any
@@ -391,6 +400,11 @@ class OffsetCache:
         """What was not written is dirty again, unless it was deleted meanwhile."""
         self._dirty.update(key for key in keys if key[2] in self._offsets.get(key[:2], ()))
         self._forced.update(self._dirty.intersection(forced))
+
+
+def _is_of(topic: Topic | None, queue_id: int) -> bool:
+    """Whether a queue is in this node's shard, or the topic has it no more."""
+    return topic is None or queue_id >= topic.queues or topic.shard_of(queue_id) is None
 
 
 def _no_room(text: str, bound: str, limit: int) -> StateConflict:

@@ -25,14 +25,14 @@ from app.broker.produce.message_types import check_type
 from app.broker.produce.topic_admission import check_writable
 from app.broker.row_faults import RowFaults, is_of_message
 from app.broker.schedules.cron import due_times, next_due_ms
-from app.broker.topic_lookup import find_topic
+from app.broker.topic_lookup import find_topic, queue_of_key_here
 from app.broker.tracing.message_trace import MessageTrace
 from app.broker.tracing.trace_notes import TraceKind
 from app.domain.access.actions import Action, Kind
 from app.domain.changes.conditions import Changed, Terms
 from app.domain.changes.merging import Named, by_name
 from app.domain.errors import CurlewError, IllegalSetting, NoPermission, TopicNotFound
-from app.domain.message import check_message, queue_for_sharding_key
+from app.domain.message import check_message
 from app.domain.names import TIMER_TOPIC, check_name
 from app.domain.positions import FlushMode
 from app.domain.schedules import Firing, Missed, Schedule, ScheduleSettings
@@ -156,7 +156,7 @@ class Schedules:
         for schedule in due:
             settings, due_ms = schedule.settings, schedule.next_due_ms
             assert due_ms is not None
-            if self._is_elsewhere(settings, due_ms):
+            if self._is_elsewhere(settings):
                 self._passed_over += 1
                 continue  # the node that has its queue claims it
             is_missed = now_ms - due_ms > MISSED_MS
@@ -188,13 +188,14 @@ class Schedules:
             self._claimed.remove(firing)
             self.faults.clear(firing.schedule)
 
-    def _is_elsewhere(self, settings: ScheduleSettings, due_ms: int) -> bool:
-        """Whether the queue that it is for is in another node's shard."""
+    def _is_elsewhere(self, settings: ScheduleSettings) -> bool:
+        """Whether what it sends now goes to another node's shard."""
         topic = self._metadata.snapshot.topics.get(settings.topic)
         if topic is None:
             return False
-        queue_id = _queue_of(topic, settings, due_ms)
-        return queue_id is None or topic.shard_of(queue_id) is not None
+        if settings.sharding_key is None:
+            return not topic.is_open_here
+        return topic.shard_of(topic.queue_of_key(settings.sharding_key)) is not None
 
     def _is_permitted(self, firing: Firing) -> bool:
         """Whether its owner may still send there. Else this due time is passed over."""
@@ -226,7 +227,7 @@ class Schedules:
             return
         check_writable(topic)
         queue_id = _queue_of(topic, settings, firing.due_ms)
-        if queue_id is None or topic.shard_of(queue_id) is not None:
+        if queue_id is None:
             raise TopicNotFound(f"topic {topic.name!r} has its queue in another shard by now")
         message = settings.message(firing.message_id)
         part = self._delays.part(message, topic.name, queue_id, firing.due_ms, topic.generation)
@@ -255,9 +256,9 @@ class Schedules:
 
 
 def _queue_of(topic: Topic, settings: ScheduleSettings, due_ms: int) -> int | None:
-    """The queue that a due time is for: of this node's shard, where no key says another. None:
-    this shard has none."""
-    if settings.sharding_key is not None:
-        return queue_for_sharding_key(settings.sharding_key, topic.write_queues)
+    """The queue of this node's shard that a due time is for, which was claimed here: that of its
+    key, though it has moved since. None: this shard has none."""
+    if (key := settings.sharding_key) is not None:
+        return queue_of_key_here(topic, key)
     here = topic.writable_here
     return here[due_ms // 60_000 % len(here)] if here else None

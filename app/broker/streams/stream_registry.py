@@ -21,7 +21,7 @@ from app.broker.streams.stream import Stream, StreamEnd, StreamRequest
 from app.broker.streams.topic_stream import TopicStream, TopicStreamRequest
 from app.broker.topic_lookup import check_queue, readable_topic
 from app.domain.errors import IllegalOffset, InvalidRequest, ShuttingDown, TooManyRequests
-from app.domain.handles.cursors import decode_cursor
+from app.domain.handles.cursors import BEGINNING, decode_cursor
 from app.domain.quotas.quota import Quota
 from app.store import QueueBounds
 
@@ -152,6 +152,10 @@ class StreamRegistry:
             offsets = [request.offset] * len(bounds)
         offsets += [low for low, _ in bounds[len(offsets) :]]
         for queue_id, (low, high) in enumerate(bounds):
+            if topic.shard_of(queue_id) is not None:
+                continue  # read in its shard, and told in cursors as it was given
+            if offsets[queue_id] == BEGINNING:
+                offsets[queue_id] = low
             is_read = request.queue_id in {None, queue_id}
             if is_read and not request.clamp and not low <= offsets[queue_id] <= high:
                 raise outside(offsets[queue_id], bounds[queue_id])

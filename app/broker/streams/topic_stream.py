@@ -17,7 +17,7 @@ from app.broker.ports import Topic
 from app.broker.results import PullRequest, PullResult
 from app.broker.streams.stream import SharedParts, Stream, StreamRequest
 from app.domain.errors import CurlewError
-from app.domain.handles.cursors import encode_cursor
+from app.domain.handles.cursors import BEGINNING, encode_cursor
 from app.domain.limits import KIB
 from app.domain.message import StoredMessage
 from app.domain.settings import StartPosition
@@ -125,6 +125,9 @@ class TopicStream(Stream):
             return range(queue_id, queue_id + 1)
         if self._of_topic[0] is not topic:
             here = [each for each in range(topic.queues) if topic.shard_of(each) is None]
+            for each in here:  # those that it has taken over may not have been read at all
+                if self._offsets[each] == BEGINNING:
+                    self._offsets[each] = self._bounds(each).min_offset
             self._of_topic = topic, here
         return self._of_topic[1]
 

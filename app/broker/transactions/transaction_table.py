@@ -241,6 +241,13 @@ class TransactionTable:
                 ready = self._ready.setdefault(transaction.producer_group, {})
                 ready[transaction.transaction_id] = None
 
+    def ask_anew(self, transaction: Transaction) -> None:
+        """Its half message cannot be read now, so nobody could be asked about it: no check counts
+        but one that nobody has fetched yet."""
+        ready = self._ready.get(transaction.producer_group, {})
+        is_waiting = transaction.transaction_id in ready
+        transaction.checks = int(is_waiting and not transaction.counts_when_asked)
+
     @property
     def first_half(self) -> int:
         """Half messages below this offset are all decided."""

@@ -34,6 +34,7 @@ from app.domain.errors import (
     CurlewError,
     InternalError,
     InvalidRequest,
+    ShardUnavailable,
     TooManyRequests,
     TopicNotFound,
     TransactionConflict,
@@ -105,7 +106,10 @@ class Transactions:
         )
         self.journal = Journal(context.store, DECISION_TOPIC, self._table, context.readers)
         self.faults = RowFaults("rolling back")
-        """Transactions that were asked about too often and cannot be rolled back, by id."""
+        """Transactions that were asked about too often and cannot be rolled back, and those whose
+        half message may be whole at a silent replica alone, by id."""
+        self._unread: set[str] = set()
+        """Those whose half message could not be read when they were to be asked about."""
         self._preparing = 0
         """Half messages that were appended and are not confirmed yet."""
         self._deciding: dict[str, tuple[Decision, asyncio.Future[None]]] = {}
@@ -300,6 +304,7 @@ class Transactions:
         def settled(error: CurlewError | None) -> None:
             if error is None:
                 self._table.confirm(transaction)
+                self._can_be_read(transaction)
             else:
                 self._table.take_back(transaction)
             self._end_deciding(transaction.transaction_id)
@@ -366,6 +371,8 @@ class Transactions:
         """Transactions that the group should decide now; waits for some when there are none.
 
         Each goes to one caller, until its next check is due; of topics that are `visible` only.
+        One whose half may be whole at a silent replica alone is left for later, and its checks
+        begin anew: raises `ShardUnavailable` when there is no other.
         """
         self._check_open()
         check_group(producer_group)
@@ -382,16 +389,25 @@ class Transactions:
                 break
             if not await self._long_polls.wait_for_queue(_line(producer_group), QUEUE, left_s):
                 break
+        unread: dict[str, ShardUnavailable] = {}
         try:
-            checks = [await self._check(each) for each in taken]
+            checks = [await self._check(each, unread) for each in taken]
         except BaseException:  # also who leaves while the halves are read
             self._table.give_back_checks(taken)
             raise
         if gone():
             self._table.give_back_checks(taken)
             return []
-        self._note_checks([each for each in taken if each.counts_when_asked])
-        return [check for check in checks if check]
+        left = [each for each in taken if each.transaction_id in unread]
+        self._table.give_back_checks(left)  # behind all others
+        for each in left:
+            self._cannot_ask(each, unread[each.transaction_id])
+        asked = [each for each in taken if each.transaction_id not in unread]
+        self._note_checks([each for each in asked if each.counts_when_asked])
+        found = [check for check in checks if check]
+        if unread and not found:
+            raise next(iter(unread.values()))
+        return found
 
     async def wait_for_checks(self, producer_group: str, wait_s: float, visible: Visible) -> None:
         """Return when the group has something to decide, or the wait is over. Nothing is taken."""
@@ -410,12 +426,21 @@ class Transactions:
         """The client went away before the answer was written."""
         self._table.give_back_checks([check.transaction for check in checks])
 
-    async def _check(self, transaction: Transaction) -> Check | None:
+    async def _check(
+        self, transaction: Transaction, unread: dict[str, ShardUnavailable]
+    ) -> Check | None:
         try:
             half = await self._half(transaction)
+        except ShardUnavailable as error:
+            unread[transaction.transaction_id] = error
+            return None
         except InternalError as error:
             _LOG.error("%s", error.detail)  # the traceback says nothing more
             return None
+        if transaction.transaction_id in self._unread:  # it is not decided yet
+            transaction.checks = 1  # the first that counts
+            self._note_checks([transaction])
+            self._can_be_read(transaction)
         message = replace(
             half,
             message_id=transaction.transaction_id,
@@ -448,7 +473,37 @@ class Transactions:
             with self.faults.guard("checks"):
                 self._store.append_step((entry,), FlushMode.ASYNC, lambda _error: None)
 
+    def _cannot_ask(self, transaction: Transaction, error: ShardUnavailable) -> None:
+        """Its producer group cannot be told what it is about, so no check counts."""
+        if transaction.transaction_id not in self._table.pending:
+            return  # somebody has decided it meanwhile
+        self.faults.note(transaction.transaction_id, error)
+        self._unread.add(transaction.transaction_id)
+        self._ask_anew(transaction)
+
+    def _ask_anew(self, transaction: Transaction) -> None:
+        before = transaction.checks
+        self._table.ask_anew(transaction)
+        if transaction.checks < before:
+            self._note_checks([transaction])
+
+    def _can_be_read(self, transaction: Transaction) -> None:
+        """Or it is decided."""
+        self.faults.clear(transaction.transaction_id)
+        self._unread.discard(transaction.transaction_id)
+
     async def _roll_back(self, transaction: Transaction) -> None:
+        try:
+            await self._half(transaction)
+        except ShardUnavailable as error:
+            self._cannot_ask(transaction, error)
+            raise
+        except InternalError:
+            pass  # nobody has it whole: it can only be rolled back
+        if transaction.transaction_id in self._unread:
+            self._unread.discard(transaction.transaction_id)
+            self._ask_anew(transaction)  # nobody could be asked about it before
+            return
         try:
             await self.decide(
                 transaction.transaction_id,

@@ -7,7 +7,7 @@ when the connection broke at the commit, it is unknown: all changes may be repea
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Self
 
@@ -28,6 +28,7 @@ from app.cluster.metadata.nodes import beats, nodes, shards, shared_secrets, sto
 from app.cluster.metadata.nodes.beats import Beat
 from app.cluster.metadata.nodes.cluster_events import ClusterEvents
 from app.cluster.metadata.nodes.replica_sets import ReplicaSets
+from app.cluster.metadata.nodes.shard_drains import ShardDrains
 from app.cluster.metadata.nodes.shard_rows import ShardRows
 from app.cluster.metadata.nodes.shards import Claim
 from app.cluster.metadata.schema.schema import check_file, check_schema
@@ -40,6 +41,7 @@ from app.cluster.metadata.snapshot import (
     TopicView,
 )
 from app.cluster.metadata.tables import (
+    consumptions,
     deletions,
     first_uses,
     group_subscriptions,
@@ -48,7 +50,7 @@ from app.cluster.metadata.tables import (
 )
 from app.cluster.metadata.tables.groups import GROUPS
 from app.cluster.metadata.tables.schedules import Schedules
-from app.cluster.metadata.tables.topics import TOPICS, load_places
+from app.cluster.metadata.tables.topics import TOPICS, load_drains, load_places
 from app.cluster.metadata.topics_and_groups import NamedSettings, Surroundings, note_change
 from app.domain.access.caller import OPEN, Caller, Known
 from app.domain.access.standing import Visible, every
@@ -73,6 +75,7 @@ from app.domain.settings import (
     default_group_settings,
     default_topic_settings,
 )
+from app.domain.shards.takes import Takes
 from app.runtime.secure.secret_key import SecretKey
 
 _LOG: Final = logging.getLogger(__name__)
@@ -91,6 +94,7 @@ class Metadata:
         self.members = Memberships(database, clock, limits)
         self.offset_snapshots = OffsetSnapshots(database, clock, limits)
         self.first_uses = first_uses.FirstUses(database, clock)
+        self.consumptions = consumptions.Consumptions(database, clock, lambda: self.shard)
         self.schedules = Schedules(database, clock, limits, config.schedules_owned_max)
         access = AccessChanges(database, clock)
         self.principals = Principals(access, limits)
@@ -98,6 +102,7 @@ class Metadata:
         self.audit = AuditTrail(database, clock)
         self.events = ClusterEvents(database)
         self.replica_sets = ReplicaSets(database, self._joined)
+        self.shard_drains = ShardDrains(database, self.refresh)
         self._carried = beats.CarriedBeats(clock)
         self.principals.audit = self.schedules.audit = self.audit
         self._database = database
@@ -354,10 +359,18 @@ class Metadata:
             await offsets.remove_all(connection)
             await offsets.commit(connection, rows, force=True, now_ms=self._clock.now_ms())
 
-    async def delete_offsets(self, group: str, topic: str, first_use_ms: int | None = None) -> None:
-        """Forget the group's offsets in the topic, and its first use where that was then."""
+    async def delete_offsets(
+        self,
+        group: str,
+        topic: str,
+        first_use_ms: int | None = None,
+        *,
+        elsewhere: Collection[int] = (),
+    ) -> None:
+        """Forget the group's offsets in the topic, but for those of the queues `elsewhere`, which
+        other shards forget, and its first use where that was then."""
         async with self._database.transaction() as connection:
-            await offsets.remove(connection, group, topic)
+            await offsets.remove(connection, group, topic, elsewhere)
             if first_use_ms is not None:
                 await first_uses.remove(connection, group, topic, first_use_ms)
 
@@ -512,17 +525,26 @@ class Metadata:
 
     async def _placed(self, connection: AsyncConnection, topic: TopicView) -> TopicView:
         """The topic with the shards of its queues."""
-        return self._with_places(topic, await load_places(connection, self.shard, topic.name))
+        places = await load_places(connection, self.shard, topic.name)
+        return self._with_places(topic, places, await load_drains(connection))
 
-    def _with_places(self, topic: TopicView, places: Mapping[str, tuple[str, ...]]) -> TopicView:
+    def _with_places(
+        self,
+        topic: TopicView,
+        places: Mapping[str, tuple[str, ...]],
+        drains: tuple[tuple[str, Takes], ...],
+    ) -> TopicView:
         found = places.get(topic.name)
-        return topic if found is None else replace(topic, shards=found, here=self.shard)
+        if found is None:
+            return topic
+        return replace(topic, shards=found, here=self.shard, drains=drains)
 
     async def _load(self) -> None:
         async with self._database.reading() as connection:
             places = await load_places(connection, self.shard)
+            drains = await load_drains(connection)
             loaded = ClusterSnapshot.of(
-                [self._with_places(each, places) for each in await TOPICS.load(connection)],
+                [self._with_places(each, places, drains) for each in await TOPICS.load(connection)],
                 await GROUPS.load(connection),
                 await versions.current(connection),
                 await namespaces.load(connection),

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Self
 
 from app.domain.consumers.consumption import KeptSubscription
+from app.domain.message import queue_among, queue_for_sharding_key
 from app.domain.positions import FlushMode, ReplicationMode, TimestampMs
 from app.domain.settings import (
     DeliveryOrder,
@@ -24,6 +25,7 @@ from app.domain.settings import (
     TraceMode,
     WhenExhausted,
 )
+from app.domain.shards.takes import Takes, intake_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +57,17 @@ class TopicView:
     """The shard of this node."""
     first_queues: int = 0
     """Queues that it was made with."""
+    drains: tuple[tuple[str, Takes], ...] = ()
+    """Shards that do not take all."""
     write_queues: int = field(init=False)
     writable_here: Sequence[int] = field(init=False)
     """Queues of this node's shard that take messages."""
+    open_queues: Sequence[int] = field(init=False)
+    """Queues, of all shards, that messages without a key go to."""
+    moved: frozenset[int] = field(init=False)
+    """Queues whose keys belong to others, as their shards drain."""
+    is_open_here: bool = field(init=False)
+    """Whether any of `open_queues` is of this node's shard."""
     is_readable: bool = field(init=False)
     is_guarded: bool = field(init=False)
     """Whether there is more to look at before a message is taken than that the topic exists."""
@@ -74,8 +84,13 @@ class TopicView:
         writable: Sequence[int] = range(write_queues)
         if self.shards:
             writable = tuple(each for each in writable if self.shards[each] == self.here)
+        intake = intake_of(self.shards, dict(self.drains), self.queues, write_queues)
+        is_open = not self.shards or any(self.shards[each] == self.here for each in intake.open)
         object.__setattr__(self, "write_queues", write_queues)
         object.__setattr__(self, "writable_here", writable)
+        object.__setattr__(self, "open_queues", intake.open)
+        object.__setattr__(self, "moved", intake.moved)
+        object.__setattr__(self, "is_open_here", is_open)
         object.__setattr__(self, "is_readable", is_readable)
         object.__setattr__(self, "is_guarded", is_guarded)
 
@@ -102,9 +117,40 @@ class TopicView:
             return None
         return self.shards[queue_id]
 
+    def queue_of_key(self, sharding_key: str) -> int:
+        """The queue that messages with this key go to."""
+        queue_id = queue_for_sharding_key(sharding_key, self.write_queues)
+        if queue_id not in self.moved:
+            return queue_id
+        return queue_among(sharding_key, self.key_queues)
+
+    @property
+    def key_queues(self) -> Sequence[int]:
+        """Those that keep their keys, and get the keys of the others."""
+        kept = tuple(each for each in range(self.write_queues) if each not in self.moved)
+        return kept or self.open_queues
+
+    def home_of(self, name: str) -> int:
+        """The queue whose shard remembers an idempotency key or a producer. One that has moved goes
+        to one of the first queues too, so that it stays there when the topic has more."""
+        queue_id = queue_for_sharding_key(name, self.first_queues)
+        if queue_id not in self.moved:
+            return queue_id
+        first = range(min(self.first_queues, self.write_queues))
+        homes = [each for each in first if each not in self.moved] or self.open_queues
+        return queue_among(name, homes)
+
+    def takes_of(self, queue_id: int) -> Takes:
+        """What of new messages one queue takes, whatever the topic's permission is."""
+        if queue_id in self.open_queues:
+            return Takes.ALL
+        is_closed = queue_id >= self.write_queues or queue_id in self.moved
+        return Takes.NONE if is_closed else Takes.KEYED
+
     def permission_of(self, queue_id: int) -> Permission:
-        """Of one queue: that of the topic, without writing behind the last queue that takes any."""
-        if queue_id < self.write_queues:
+        """Of one queue: that of the topic, without writing behind the last queue that takes any,
+        and in a shard that drains."""
+        if queue_id in self.open_queues:
             return self.permission
         return Permission.READ if self.is_readable else Permission.NONE
 
@@ -208,6 +254,7 @@ class ShardView:
     """Nodes that have all that is confirmed."""
     target_replicas: int = 1
     min_in_sync: int = 1
+    takes: Takes = Takes.ALL
 
 
 class StoredSettings(NamedTuple):

@@ -28,7 +28,10 @@ from app.domain.errors import NotFound
 from app.domain.limits import Limits
 from app.domain.names import did_you_mean, suggest_similar
 
-_DERIVED: Final = ("shards", "here", "writable_here")
+_DERIVED: Final = (
+    *("shards", "here", "drains", "writable_here"),
+    *("open_queues", "moved", "is_open_here"),
+)
 """Of a topic: where its queues are, which no change says."""
 
 View = TypeVar("View", TopicView, GroupView)

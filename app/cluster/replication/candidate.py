@@ -86,6 +86,11 @@ class Candidate:
         return Outcome.GIVEN_UP if change is self._change else Outcome.WAITING
 
     @property
+    def has_asked(self) -> bool:
+        """Whether the row was asked to name this replica, and has not answered."""
+        return self._change is not None
+
+    @property
     def _is_complete(self) -> bool:
         return len(self._answers) == len(self._state.peers)
 
@@ -190,16 +195,16 @@ class Candidate:
         """R7: whether every member of the set has come back without proof that it kept everything,
         and this replica has the most of all that answer, also of those outside of the set."""
         state = self._state
-        if not state.is_lease_over() or (not state.end.written and not self._is_complete):
+        if not state.is_lease_over() or (state.has_nothing and not self._is_complete):
             return False  # who has nothing leads only where nobody has anything
         for member in row.in_sync:
             answer = self._answers.get(member.node)
             is_back = answer is not None and answer.member != member
             if member.node != state.me.node and not is_back:
                 return False
-        mine = (*state.log_position, state.me.node)
+        mine = (not state.has_nothing, *state.log_position, state.me.node)
         return all(
-            (each.last_term.epoch, each.end, each.member.node) <= mine
+            (each.log_start != each.end, each.last_term.epoch, each.end, each.member.node) <= mine
             for each in self._answers.values()
         )
 
@@ -284,4 +289,12 @@ class UncleanCandidate(Candidate):
         return next((node for node, each in sorted(self._answers.items()) if is_it(each)), None)
 
     def _has_more(self, answer: EndsAnswer) -> bool:
-        return (answer.last_term.epoch, answer.end) > self._state.log_position
+        """One that is copying from where the leader's log began may have nothing yet, or only what
+        comes far behind the end of this one: neither has more then, and the operator decides."""
+        state = self._state
+        if answer.log_start == answer.end:
+            return False
+        if state.has_nothing:
+            return True
+        is_apart = answer.log_start > state.end.written
+        return not is_apart and (answer.last_term.epoch, answer.end) > state.log_position

@@ -131,6 +131,19 @@ class TransferAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class StopAsked:
+    """R10: the node stops, and this replica with it. A leader hands over as when it is asked to;
+    one that does not lead stands no more; one that is elected all the same, as it had asked for
+    that before, names another member at once. Else the shard would be its own for a lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakesNoMore:
+    """R10: `TakeNoMore` is carried out. No block of a client gets a place in the log any more, and
+    each that has one was said by `Appended` before."""
+
+
+@dataclass(frozen=True, slots=True)
 class UncleanAsked:
     """An operator asks that this replica leads although it is not in sync. `UncleanJudged` follows
     in any case, unless the process ends."""
@@ -157,6 +170,8 @@ Event: TypeAlias = (
     | RoomSeen
     | ClockSeen
     | TransferAsked
+    | StopAsked
+    | TakesNoMore
     | UncleanAsked
 )
 
@@ -263,7 +278,7 @@ class Serve:
 
 @dataclass(frozen=True, slots=True)
 class TakeNoMore:
-    """R10: answer new work with `NOT_LEADER`; what is under way goes on."""
+    """R10: answer new work with `NOT_LEADER`; what is under way goes on. `TakesNoMore` follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +355,8 @@ class BeginAnew:
     history: tuple[TermStart, ...]
     """Of the leader's log below `start`."""
     reason: str
+    is_loss: bool = False
+    """Whether an election gave up all that this log has: that is told."""
 
 
 Action: TypeAlias = (

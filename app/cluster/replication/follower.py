@@ -126,7 +126,7 @@ class Follower:
             row = state.row
             if row is None or row.term.epoch < message.term.epoch:
                 return  # it greets again, until the row says whether a loss was told
-            self._cannot_cut(node, message.cut_to, is_told=row.loss_epoch > state.log_term.epoch)
+            self._cannot_cut(node, message, is_told=row.loss_epoch > state.log_term.epoch)
             return
         row = state.row
         is_loss = row is not None and row.loss_epoch > state.log_term.epoch
@@ -153,19 +153,27 @@ class Follower:
         self._heard_watermark(connection, message.high_watermark)
         self._say_ends(connection)
 
-    def _cannot_cut(self, node: str, cut_to: int, *, is_told: bool) -> None:
+    def _cannot_cut(self, node: str, message: Welcome, *, is_told: bool) -> None:
         """The leader lacks what was confirmed here. Where that loss was told (`is_told`) what was
-        made of the log is thrown away; but the log stays, so it has to reach what is to be kept."""
-        state = self._state
+        made of the log is thrown away; the log stays, if any of it is the leader's, too. Else it
+        is all given up, and this replica begins where the leader's log does. A leader that has all
+        from 0 on, or from before `cut_to`, says 0; it is greeted again from there."""
+        state, cut_to = self._state, message.cut_to
         if is_told and cut_to >= state.log_start:
             state.actions.append(MakeAnew(f"{node} leads since a loss that was told"))
-            return
-        self._stopped = f"{node} has the log only up to {cut_to}, and " + (
-            f"this one begins at {state.log_start}: start the node with an empty data directory"
-            if is_told
-            else f"up to {state.high_watermark} it was confirmed"
-        )
-        state.alarm(CUT_BELOW_WATERMARK, self._stopped)
+        elif is_told:
+            reason = (
+                f"{node} leads since a loss that was told, and has the log only up to {cut_to};"
+                f" this one begins at {state.log_start}"
+            )
+            anew = BeginAnew(message.begins_at, message.history, reason, is_loss=True)
+            state.actions.append(anew)
+        else:
+            self._stopped = (
+                f"{node} has the log only up to {cut_to}, and up to {state.high_watermark} it was"
+                " confirmed"
+            )
+            state.alarm(CUT_BELOW_WATERMARK, self._stopped)
 
     def _accepts(self, term: Term) -> bool:
         return not self._state.promise.term.excludes(term)

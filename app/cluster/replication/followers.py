@@ -1,6 +1,7 @@
 """What a leader knows of those that follow it: their connections, ends, and who is slow. Pure."""
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from app.cluster.replication.confirmation import LogEnd
@@ -30,8 +31,6 @@ class FollowerView:
     mark_ms: int = 0
     """At this time it had all of the log as it was some time before; see `caught_up`."""
 
-    has_stopped: bool = False
-    """It has said so, and not come back since."""
     heard_ms: int = 0
     """When it said last how far its log is; at first when this leadership began."""
     out_ms: int | None = None
@@ -87,6 +86,14 @@ class Followers:
             return None
         return view
 
+    def put_out(self, members: Iterable[Member]) -> None:
+        """An operator has put them out of the set: what they have said before counts for nothing
+        new. Their node may have thrown it away, and its connection may not have ended yet."""
+        for member in members:
+            view = self._views.get(member.node)
+            if view is not None and view.member == member:
+                view.is_connected = False
+
     def ends_of(self, member: Member) -> LogEnd:
         """How far a member is safe; `NOTHING` when it has not greeted this leader."""
         view = self._views.get(member.node)
@@ -138,18 +145,18 @@ class Followers:
         view = self._views.get(member.node)
         return view is not None and view.member in {None, member} and view.heard_ms >= since_ms
 
-    def slow(self, members: Iterable[Member], before_ms: int) -> list[Member]:
-        """Those that had all of the log before `before_ms` for the last time, or have stopped; the
-        slowest first."""
+    def slow(
+        self, members: Iterable[Member], before_ms: int, stopped: AbstractSet[str]
+    ) -> list[Member]:
+        """Those that had all of the log before `before_ms` for the last time, and those of nodes
+        that have stopped, also before they greeted this leader; the slowest first."""
         late: list[tuple[int, Member]] = []
         for member in members:
-            view = self._views.get(member.node)
-            if view is None or view.member != member:
-                known_ms = 0 if view is None or view.member is not None else view.mark_ms
-                if known_ms <= before_ms:
-                    late.append((known_ms, member))
-            elif view.has_stopped:
+            view, known_ms = self._views.get(member.node), 0
+            if view is not None and view.member in {None, member}:
+                known_ms = view.mark_ms
+            if member.node in stopped:
                 late.append((0, member))
-            elif view.mark_ms <= before_ms:
-                late.append((view.mark_ms, member))
+            elif known_ms <= before_ms:
+                late.append((known_ms, member))
         return [member for _, member in sorted(late)]

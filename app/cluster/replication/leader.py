@@ -71,6 +71,8 @@ class Leader:
         self._confirmation = Confirmation(state.high_watermark)
         if state.end.written > state.high_watermark:
             self._confirmation.append(state.end.written, wants_sync=True)
+        self._inherited_end = state.end.written
+        """Up to here leaders before may have confirmed."""
         self._promised = {state.me}
         self._since_ms = state.now_ms
         self._lease_end_ms = asked_ms + state.timing.lease_ms
@@ -83,6 +85,9 @@ class Leader:
         """How the shard is to be handed over; None: it is not."""
         self._leaving_ms = 0
         """When that began."""
+        self._takes_no_more = False
+        """Whether no client's block gets a place in the log any more: only then is the end known
+        that the next leader needs."""
         self._serving_ms = 0
         self._passed_on_ms = state.now_ms
         """When a member that lacks nothing was named last; not before this term."""
@@ -112,6 +117,15 @@ class Leader:
         """How many more members than those on connections a block needs: too few are in sync."""
         on = {view.member for view in self._followers.connected()} | {self._state.me}
         return max(self._min_in_sync - len(self.in_sync & on), 0)
+
+    @property
+    def full_nodes(self) -> tuple[str, ...]:
+        """R13: members whose disks take no messages, where fewer than `min_in_sync` others are left
+        in the set. What they still have room for is kept for what the log has to say before
+        anything may be deleted; without it nothing is confirmed, and nothing deleted, ever."""
+        full = {view.member for view in self._followers if view.has_room is False}
+        is_needed = len(self.in_sync - full) < self._min_in_sync
+        return tuple(sorted(each.node for each in self.in_sync & full)) if is_needed else ()
 
     # --- R2, R3
 
@@ -228,6 +242,8 @@ class Leader:
             self._settled_version = self._in_sync.version
             self._note()
             state.actions.append(Serve(self.term))
+            if self._leaving is not None:
+                state.actions.append(TakeNoMore())
 
     # --- followers
 
@@ -257,7 +273,7 @@ class Leader:
             state.alarm("REPLICA_LOST_BLOCKS", f"{node} had {view.ends.written}: {message.end}")
             return
         view.member, view.session = message.member, message.session
-        view.is_connected, view.has_stopped = True, False
+        view.is_connected = True
         view.sent, view.noted_version = cut_to, message.promise.in_sync_version
         state.actions.append(
             Send(
@@ -306,10 +322,9 @@ class Leader:
     def _noted(self) -> dict[Member, int]:
         return {**self._followers.noted(), self._state.me: self._state.promise.in_sync_version}
 
-    def disconnected(self, node: str, *, has_stopped: bool = False) -> None:
-        """Its ends stay: what it has written it has. One that has stopped is not waited for."""
-        view = self._followers.of(node, self._state.now_ms)
-        view.is_connected, view.has_stopped = False, has_stopped
+    def disconnected(self, node: str) -> None:
+        """Its ends stay: what it has written it has."""
+        self._followers.of(node, self._state.now_ms).is_connected = False
 
     def _sign(self) -> None:
         self._signed_ms = self._state.now_ms
@@ -330,19 +345,19 @@ class Leader:
     # --- R4: the in-sync set
 
     def _grow(self) -> None:
-        """Take in who has all that is confirmed, one change of the row at a time. Without proof
-        the set only shrinks, so who is elected is in each set that was noted since the row knew
-        the last settled one (R2)."""
+        """Take in who has all that is or was confirmed (in Kafka: up to the start of the leader's
+        epoch), one change of the row at a time. Without proof the set only shrinks, so who is
+        elected is in each set that was noted since the row knew the last settled one (R2)."""
         is_early = self.phase is Phase.FENCING or not self._is_proven
         if is_early or not self._in_sync.is_settled:
             return
-        confirmation = self._confirmation
+        written = max(self._confirmation.high_watermark, self._inherited_end)
+        flushed = max(self._confirmation.synced_below, self._inherited_end)
         for view in self._followers.connected():
             member = view.member
             if member is None or member in self._in_sync.in_sync:
                 continue
-            has_all = view.ends.written >= confirmation.high_watermark
-            if has_all and view.ends.flushed >= confirmation.synced_below:
+            if view.ends.written >= written and view.ends.flushed >= flushed:
                 others = {each for each in self._in_sync.in_sync if each.node != member.node}
                 self._ask(frozenset(others | {member}))
                 return
@@ -397,6 +412,8 @@ class Leader:
             self._restore(row)
             return
         if row.in_sync_version > self._in_sync.version:
+            if self._change is None or self._change.in_sync != row.in_sync:
+                self._followers.put_out(self._in_sync.in_sync - row.in_sync)
             self._in_sync.seen(row.in_sync, row.in_sync_version)
             self._note()
         if row.handed_to is not None and row.handed_to != state.me.node:
@@ -453,7 +470,7 @@ class Leader:
         members = self._in_sync.in_sync - {state.me}
         before_ms = state.now_ms - timing.replica_timeout_ms
         if self.phase is not Phase.FENCING:
-            self._shrink(self._followers.slow(members, before_ms))
+            self._shrink(self._followers.slow(members, before_ms, state.stopped))
             self._grow()
         if self._leaving is not None:
             self._hand_over_if_possible(self._leaving)
@@ -531,8 +548,15 @@ class Leader:
         self._leaving = asked  # a stop outweighs what an operator has asked for
         if not is_under_way:
             self._leaving_ms = self._state.now_ms
-            self._state.actions.append(TakeNoMore())
+            if self.phase is Phase.SERVING:
+                self._state.actions.append(TakeNoMore())
             self._hand_over_if_possible(asked)
+
+    def takes_no_more(self) -> None:
+        """Whatever was given a place is known: the shard goes on once a member has it."""
+        self._takes_no_more = True
+        if self._leaving is not None:
+            self._hand_over_if_possible(self._leaving)
 
     def _successors(self) -> list[Member]:
         """The other members of the set that answer."""
@@ -559,6 +583,8 @@ class Leader:
         is_late = state.now_ms - self._leaving_ms >= state.timing.hand_over_ms
         if asked.to is not None and is_late:
             self.over = f"{asked.to} did not take over in time"
+            return
+        if self.phase is Phase.SERVING and not self._takes_no_more:
             return
         if not self._in_sync.is_settled or self._confirmation.high_watermark < end:
             return

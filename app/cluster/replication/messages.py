@@ -105,6 +105,8 @@ class EndsAnswer:
     yields: bool = False
     """R8, R12, R13: it lacks something that leading needs, so nobody whose clock is off waits for
     it."""
+    log_start: int = 0
+    """Where its log begins: one that copies the leader's has nothing of what is below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ class AskBlocks:
     question: int
     start: int
     end: int
-    """The high watermark of who asks: all below is confirmed."""
+    """Of the log of who asks."""
     history: tuple[TermStart, ...]
     """Of what is below `end`: it has to be the same at both, as far as the blocks go."""
 
@@ -160,6 +162,8 @@ class BlocksNotGiven:
 
     question: int
     reason: str
+    is_final: bool = False
+    """Whether it has looked, and does not have them whole; else it may help later."""
 
 
 RepairMessage: TypeAlias = AskBlocks | GivenBlocks | BlocksNotGiven

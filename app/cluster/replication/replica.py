@@ -26,7 +26,9 @@ from app.cluster.replication.events import (
     RowSeen,
     Send,
     StepDown,
+    StopAsked,
     SyncFailed,
+    TakesNoMore,
     Tick,
     TransferAsked,
     UncleanAsked,
@@ -61,6 +63,8 @@ LocalEvent: TypeAlias = (
     | RoomSeen
     | ClockSeen
     | TransferAsked
+    | StopAsked
+    | TakesNoMore
 )
 
 
@@ -90,6 +94,11 @@ class Replica:
     def is_current(self) -> bool:
         """Whether it follows, and may answer reads as its leader does."""
         return isinstance(self._role, Follower) and self._role.is_current
+
+    @property
+    def is_being_elected(self) -> bool:
+        """Whether the row may name it from now on: it was asked to, and has not answered."""
+        return isinstance(self._role, Candidate) and self._role.has_asked
 
     @property
     def is_serving(self) -> bool:
@@ -125,7 +134,10 @@ class Replica:
         self._note(event)
         if isinstance(role, Leader):
             self._local_of_leader(role, event)
-        elif isinstance(role, Follower):
+        elif isinstance(role, Candidate):
+            if isinstance(event, StopAsked) and not role.has_asked:
+                self._take_role(Follower(self.state, self._sessions))
+        else:
             if isinstance(event, LogEnds):
                 role.log_ends()
             elif isinstance(event, Disconnected):
@@ -136,12 +148,17 @@ class Replica:
         state = self.state
         if isinstance(event, LogEnds):
             state.end = LogEnd(event.written, event.flushed)
+        elif isinstance(event, Disconnected):
+            if event.has_stopped:
+                state.stopped.add(event.node)
         elif isinstance(event, LogBegins):
             state.log_start = event.start
         elif isinstance(event, Appended):
             state.given_to_log = event.end
         elif isinstance(event, SyncFailed):
             state.is_broken = True
+        elif isinstance(event, StopAsked):
+            state.is_stopping = True
         elif isinstance(event, RoomSeen):
             state.see_room(event.has_room)
         elif isinstance(event, ClockSeen):
@@ -153,14 +170,25 @@ class Replica:
         elif isinstance(event, LogEnds):
             role.log_ends()
         elif isinstance(event, Disconnected):
-            role.disconnected(event.node, has_stopped=event.has_stopped)
+            role.disconnected(event.node)
         elif isinstance(event, SyncFailed | CannotLead):
             self.state.could_not_lead_ms = self.state.now_ms
             role.resign(event.reason if isinstance(event, CannotLead) else "a sync failed")
         elif isinstance(event, TransferAsked):
             role.leave(event)
+        elif isinstance(event, StopAsked):
+            self._leave_with_the_node(role)
+        elif isinstance(event, TakesNoMore):
+            role.takes_no_more()
         elif not isinstance(event, RoomSeen | ClockSeen | LogBegins):
             assert_never(event)
+
+    def _leave_with_the_node(self, role: Leader) -> None:
+        """R10: one that does not serve yet has nothing to bring to an end."""
+        if role.phase is Phase.SERVING:
+            role.leave(TransferAsked())
+        else:
+            role.resign("the node stops")
 
     def _was_paused(self, gap_ms: int) -> None:
         """This node stood still: what others said meanwhile is heard from now on."""
@@ -216,7 +244,7 @@ class Replica:
         by the row, by its connection, and since the database answers again."""
         state = self.state
         row = state.row
-        if row is None or state.is_broken or state.database_since_ms is None:
+        if row is None or state.is_broken or state.is_stopping or state.database_since_ms is None:
             return False
         if not row.in_sync:  # too few replicas have joined, or the set was never told
             if state.is_row_behind():
@@ -280,6 +308,7 @@ class Replica:
 
     def _received(self, node: str, message: Message) -> None:
         role, state = self._role, self.state
+        state.stopped.discard(node)
         if isinstance(message, AskEnds):
             answer = EndsAnswer(
                 message.question,
@@ -288,6 +317,7 @@ class Replica:
                 state.log_term,
                 state.end.written,
                 state.yields,
+                state.log_start,
             )
             state.actions.append(Send(node, answer))
         elif isinstance(message, AskPromise):
@@ -346,6 +376,8 @@ class Replica:
             assert candidate.term is not None
             leader = Leader(self.state, candidate.term, event.row, event.asked_ms)
             self._take_role(leader)
+            if self.state.is_stopping:
+                self._leave_with_the_node(leader)
 
     def _take_role(self, role: Follower | Candidate | Leader) -> None:
         self._role = role

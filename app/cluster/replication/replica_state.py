@@ -100,6 +100,11 @@ class ReplicaState:
     as is known."""
     yielded_ms: int | None = None
     """R12: when this replica began to let others stand first, for the last time."""
+    stopped: set[str] = field(default_factory=set)
+    """Nodes that have said that they stop, and nothing since. A leader does not wait for them, also
+    where it was elected behind that."""
+    is_stopping: bool = False
+    """R10: the node stops; nothing else follows in this opening."""
     is_broken: bool = False
     """A sync failed: nothing is written any more, so it neither follows nor leads."""
     actions: list[Action] = field(default_factory=list)
@@ -183,6 +188,11 @@ class ReplicaState:
     def log_term(self) -> Term:
         """In which the last block of the log was made."""
         return last_term(cut_history(self.history, self.end.written))
+
+    @property
+    def has_nothing(self) -> bool:
+        """Whether the log is empty, at its beginning wherever that is."""
+        return self.end.written == self.log_start
 
     @property
     def log_position(self) -> tuple[int, int]:

@@ -241,7 +241,7 @@ def _check_election(message: AskEnds | EndsAnswer | AskPromise | PromiseAnswer) 
         case EndsAnswer():
             _check_member(message.member)
             _check_promise(message.promise)
-            _check_numbers(message.question, *message.last_term, message.end)
+            _check_numbers(message.question, *message.last_term, message.end, message.log_start)
         case AskPromise():
             _check_member(message.leader)
             _check_numbers(*message.term, message.settled_version)

@@ -53,7 +53,8 @@ class Denial(NamedTuple):
     """An action, or the method of a request that had no key."""
     resource: str
     code: str
-    """Of the problem: `FORBIDDEN`, `UNAUTHORIZED`."""
+    """Of the problem, `FORBIDDEN` or `UNAUTHORIZED`; or `ADDRESS_NOT_ALLOWED`, which no client is
+    told."""
 
 
 class Forced(NamedTuple):

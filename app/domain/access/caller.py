@@ -10,11 +10,12 @@ from typing import Final, Protocol
 
 from typing_extensions import override
 
+from app.domain.access.accounts import Fence
 from app.domain.access.actions import CLUSTER, Action, Kind, Target
 from app.domain.access.evaluator import UNMENTIONED, Decision, Principal
 from app.domain.access.keyring import Keyring, KnownKey, PolicyAge
 from app.domain.access.refusals import NotPermitted
-from app.domain.names import split_name, stored_name
+from app.domain.names import in_audit, split_name, stored_name
 from app.domain.positions import TimestampMs
 
 
@@ -159,11 +160,13 @@ class Stranger(Caller):
 class Known(Caller):
     """A principal of which the node knows: what it may is what policies say at the moment."""
 
-    __slots__ = ("_source", "decided", "name")
+    __slots__ = ("_source", "decided", "fence", "name")
 
     def __init__(self, source: KeyringSource, name: str) -> None:
         self._source = source
         self.name = name
+        self.fence: Fence | None = None
+        """Where its requests have to come from, for who authenticates them; None: anywhere."""
         self.decided = {}
 
     @property
@@ -346,5 +349,6 @@ def not_permitted(
         hint="ask an administrator for a policy that allows it; GET /v1/whoami?action=… explains",
         fields={"action": str(action), "resource": str(target)},
     )
-    refusal.resource = str(target._replace(name=stored_name(target.namespace, target.name)))
+    stored = in_audit(stored_name(target.namespace, target.name))
+    refusal.resource = str(target._replace(name=stored))
     return refusal

@@ -33,6 +33,8 @@ class Principal(NamedTuple):
     patterns: tuple[Pattern, ...] = ()
     """The names that its roles are kept to; none: its roles hold for all names."""
     is_disabled: bool = False
+    allowed_from: tuple[str, ...] = ()
+    """The networks that it is let in from, asked at authentication; none: anywhere."""
 
     @property
     def subjects(self) -> tuple[Subject, ...]:

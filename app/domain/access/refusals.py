@@ -1,6 +1,12 @@
 """Errors of who may do what. Codes and texts as in `domain.errors`; the tree is one."""
 
+from typing import Final
+
 from app.domain.errors import CurlewError, NotFound, StateConflict, TryAgain
+from app.domain.names import in_audit
+
+ADDRESS_NOT_ALLOWED: Final = "ADDRESS_NOT_ALLOWED"
+"""What is noted of a right key that was shown from a wrong address. Its client is not told."""
 
 
 class NotPermitted(CurlewError):
@@ -25,12 +31,22 @@ class Unauthorized(CurlewError):
     code = "UNAUTHORIZED"
     title = "An API key is needed"
 
-    def __init__(self, detail: str) -> None:
+    def __init__(self, detail: str, *, elsewhere: str | None = None) -> None:
+        """`elsewhere`: the principal, of which only the address is wrong; for the audit alone."""
+        self.elsewhere = elsewhere
         super().__init__(
             detail,
             hint="send the header `Authorization: Bearer <key>`, or `curl -u :<key>`; who has the "
             "node's settings makes a key with `curlew key create NAME --role admin`",
         )
+
+
+def noted_of(error: NotPermitted | Unauthorized) -> tuple[str, str]:
+    """The code and the resource that are noted of a denial: more than its client is told."""
+    if isinstance(error, Unauthorized) and error.elsewhere is not None:
+        return ADDRESS_NOT_ALLOWED, f"principal:{in_audit(error.elsewhere)}"
+    own = error.resource if isinstance(error, NotPermitted) else ""
+    return error.code, own or str(error.fields.get("resource", ""))
 
 
 class PrincipalNotFound(NotFound):

@@ -115,7 +115,7 @@ class Standing:
         is handed out."""
         caller = self.caller
         if not caller.is_live:
-            return _ENDED if caller.name is None else _gone()
+            return _closed() if caller.name is None else _gone()
         age = caller.age
         if age is not None and age.is_over:
             return age.refusal()
@@ -136,4 +136,5 @@ def _gone() -> Unauthorized:
     )
 
 
-_ENDED: Final = Unauthorized("this node began to ask for API keys while the request waited")
+def _closed() -> Unauthorized:
+    return Unauthorized("this node began to ask for API keys while the request waited")

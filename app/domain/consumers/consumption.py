@@ -41,6 +41,24 @@ class SubscriptionPair(NamedTuple):
     topic_generation: int
 
 
+class ConsumptionElsewhere(NamedTuple):
+    """How another shard says that a group consumes a topic."""
+
+    shard: str
+    consumption: Consumption
+    since_ms: int
+
+
+class ConsumptionRow(NamedTuple):
+    """How this shard has said that a group consumes a topic."""
+
+    group: str
+    topic: str
+    consumption: Consumption
+    is_ended: bool
+    """By force, in another shard."""
+
+
 class FirstUse(NamedTuple):
     """The first use of a topic by a group, in any shard."""
 
@@ -145,9 +163,14 @@ def assignments_end(client_ids: Sequence[str]) -> ConsumptionEffect:
 
 
 def conflict(
-    group: str, current: ConsumptionState, clients: Sequence[str], lease_ms: int
+    group: str,
+    current: ConsumptionState,
+    clients: Sequence[str],
+    lease_ms: int,
+    shard: str | None = None,
 ) -> ConsumptionConflict:
-    """Why a request of the other kind is refused, and what can be done."""
+    """Why a request of the other kind is refused, and what can be done. `shard`: the one that says
+    so, where it is another."""
     kind = current.consumption
     if kind is Consumption.LEASE:
         how = "receives and leases"
@@ -156,9 +179,10 @@ def conflict(
         how = "members or commits of offsets"
         until = "no member reads the topic"
     who = f" by {_shown(clients)}" if clients else ""
+    where = "" if shard is None else f" in shard {shard!r}"
     ends = "ends the leases" if kind is Consumption.LEASE else "takes the queues from the members"
     return ConsumptionConflict(
-        f"group {group!r} consumes topic {current.topic!r} by {how}{who}",
+        f"group {group!r} consumes topic {current.topic!r} by {how}{who}{where}",
         hint=f"use another group; or wait until nobody has done so for {lease_ms // 1_000} s and "
         f"{until}; or repeat the request with force=true, which {ends}",
         fields={

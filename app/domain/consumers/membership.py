@@ -85,6 +85,8 @@ class Profile:
     """machine_room_nearby: where the member runs."""
     queues: tuple[QueueName, ...] = ()
     """configuration: the queues that the member wants."""
+    principal: str | None = field(default=None, compare=False)
+    """Whose the client id is, which is whoever joined with it; None: nobody's in particular."""
 
     @property
     def topics(self) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ def heartbeat(
     else:
         member = replace(
             present,
-            profile=profile,
+            profile=replace(profile, principal=present.profile.principal),
             seen_ms=surroundings.now_ms,
             confirmed_generation=max(present.confirmed_generation, generation or 0),
             beat=beat,

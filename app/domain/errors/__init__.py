@@ -18,7 +18,7 @@
     │   ├── BroadcastGroup · ConsumptionConflict · TransactionConflict · RequestExpired
     │   ├── NamespaceNotEmpty · SettingFixed · SequenceOutOfOrder · AlreadyStored
     │   ├── ProducerFenced · ProducerSealed · HandOverRefused · UncleanElectionRefused
-    │   └── ReplicaNeeded
+    │   └── ReplicaNeeded · DrainRefused
     ├── NotPermitted              and others of who may do what: `domain.access.refusals`
     ├── NotLeader                 another node leads the shard
     ├── OtherShard                one step is of several shards
@@ -123,6 +123,7 @@ from app.domain.errors.retries import (
     TryAgain,
 )
 from app.domain.errors.shards import (
+    DrainRefused,
     HandOverRefused,
     NotEnoughReplicas,
     NotLeader,
@@ -145,6 +146,7 @@ __all__ = [
     "ConsumptionConflict",
     "CurlewError",
     "DiskFull",
+    "DrainRefused",
     "Field",
     "FlushDiskTimeout",
     "GroupNotFound",

@@ -33,7 +33,7 @@ class OtherShard(CurlewError):
 
     def __init__(self, what: str, shard: str) -> None:
         super().__init__(
-            f"{what} is in shard {shard!r}; acks and sends are one step of one shard",
+            f"{what} is in shard {shard!r}; what is one step is of one shard",
             hint="leave out its sharding_key or queue_id, or send it by itself",
             fields={"shard": shard},
             outcome="not_stored",
@@ -59,6 +59,13 @@ class HandOverRefused(StateConflict):
 
     code = "HAND_OVER_REFUSED"
     title = "The node cannot lead the shard now"
+
+
+class DrainRefused(StateConflict):
+    """The shard is not drained, as nothing new could go elsewhere; nothing was changed."""
+
+    code = "DRAIN_REFUSED"
+    title = "The shard is not drained"
 
 
 class UncleanElectionRefused(StateConflict):

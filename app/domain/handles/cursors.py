@@ -9,6 +9,9 @@ Bytes, then base64url without padding behind `c1.`:
     checksum   4   CRC-32 of name and everything behind the checksum, big-endian
     width      1   bytes per offset, 1 to 8
     offsets    width each, big-endian, from queue 0 on
+
+Of queues behind the last that it holds, and of those at `BEGINNING`, it says nothing: a reader of
+it goes on at their first message, whichever that is by then.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -22,6 +25,9 @@ from app.domain.errors import IllegalOffset
 _PREFIX: Final = "c1."
 _CHECKSUM_BYTES: Final = 4
 _WIDTH_MAX: Final = 8
+BEGINNING: Final = (1 << 8 * _WIDTH_MAX) - 1
+"""In place of an offset, of a queue of which nothing was read, and nobody could say where it
+begins: its shard was away."""
 
 
 def encode_cursor(topic: str, offsets: Sequence[int]) -> str:

@@ -6,7 +6,7 @@ given until time has paid for that. A debt is bounded, so that everybody may com
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
 from app.domain.quotas.token_bucket import TokenBucket
@@ -17,15 +17,17 @@ BURST_SECONDS: Final = 1.0
 _WAIT_SECONDS_MIN: Final = 0.001
 
 _Key = TypeVar("_Key", bound=Hashable)
+_Row = TypeVar("_Row")
 
 
 class DebtBucket(TokenBucket):
     """One that is spent from whether or not there is as much, down to a bound."""
 
-    __slots__ = ()
+    __slots__ = ("_lowest",)
 
     def __init__(self, rate_per_s: float, now_s: float) -> None:
         super().__init__(rate_per_s, rate_per_s * BURST_SECONDS, now_s)
+        self._lowest = -rate_per_s * DEBT_SECONDS_MAX
 
     def wait_s(self, now_s: float) -> float:
         """Seconds until it gives again; 0: it does now."""
@@ -34,31 +36,35 @@ class DebtBucket(TokenBucket):
 
     def spend(self, amount: float, now_s: float) -> None:
         """Take so much, whether or not it is there."""
-        self._left = max(self.left(now_s) - amount, -self.rate_per_s * DEBT_SECONDS_MAX)
+        left = self.left(now_s) - amount
+        lowest = self._lowest
+        self._left = left if left > lowest else lowest  # noqa: FURB136  # a call costs more
 
 
-class BucketTable(Generic[_Key]):
-    """Buckets of one rate by name, at most so many: the longest unused is forgotten, full."""
+class BucketTable(Generic[_Key, _Row]):
+    """Buckets by name, one or several in a row, of at most so many names: the longest unused one is
+    forgotten, with full buckets."""
 
-    def __init__(self, rate: float, count_max: int) -> None:
-        self.rate = rate
+    def __init__(self, make: Callable[[float], _Row], count_max: int) -> None:
+        """`make` makes the row of a name at a time in seconds."""
+        self._make = make
         self._count_max = count_max
-        self._buckets: OrderedDict[_Key, DebtBucket] = OrderedDict()
+        self._rows: OrderedDict[_Key, _Row] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._buckets)
+        return len(self._rows)
 
-    def known(self, key: _Key) -> DebtBucket | None:
-        """The bucket of that name, when there is one."""
-        return self._buckets.get(key)
+    def known(self, key: _Key) -> _Row | None:
+        """The row of that name, when there is one."""
+        return self._rows.get(key)
 
-    def bucket(self, key: _Key, now_s: float) -> DebtBucket:
-        """The bucket of that name, made when there is none."""
-        found = self._buckets.get(key)
+    def row(self, key: _Key, now_s: float) -> _Row:
+        """The row of that name, made when there is none."""
+        found = self._rows.get(key)
         if found is not None:
-            self._buckets.move_to_end(key)
+            self._rows.move_to_end(key)
             return found
-        if len(self._buckets) >= self._count_max:
-            self._buckets.popitem(last=False)
-        made = self._buckets[key] = DebtBucket(self.rate, now_s)
+        if len(self._rows) >= self._count_max:
+            self._rows.popitem(last=False)
+        made = self._rows[key] = self._make(now_s)
         return made

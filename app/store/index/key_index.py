@@ -196,7 +196,7 @@ class KeyIndex:
 
     def _hash(self, pending: Sequence[_Part]) -> None:
         rows = [(at, part.store_time_ms, keys) for part in pending for at, keys in part.keyed]
-        topics = {part.topic: topic_hash(part.topic) for part in pending}
+        topics = {topic: topic_hash(topic) for topic in {part.topic for part in pending}}
         hashes = hashed_together(
             [key for _, _, keys in rows for key in keys],
             np.repeat(

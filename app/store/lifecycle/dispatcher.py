@@ -30,7 +30,7 @@ from app.store.formats.record.record import (
     decode_fields,
     decode_properties,
 )
-from app.store.formats.record.record_block import HEAD_BYTES, heads, windows
+from app.store.formats.record.record_block import HEAD_BYTES, even_size, heads, windows
 from app.store.index.key_index import KeyIndex
 from app.store.log.log_scan import ScannedBlock
 from app.store.queues.queue_table import QueueTable
@@ -77,7 +77,9 @@ class BlockDispatcher:
 
     def dispatch(self, block: ScannedBlock) -> None:
         """Put a block of good records where they belong."""
-        found = heads(block.data, np.array(block.starts, np.int64))
+        starts, sizes = np.array(block.starts, np.int64), np.array(block.sizes, np.int64)
+        size = even_size(starts, sizes)
+        found = heads(block.data, starts, size)
         unusual = SYSTEM_FLAG_BORN_HOST_V6 | SYSTEM_FLAG_STORE_HOST_V6 | TRANSACTION_KIND
         self.records += len(block.starts)
         if (found["system_flag"] & unusual).any() or (found["magic"] != MAGIC_V1).any():
@@ -86,10 +88,17 @@ class BlockDispatcher:
         self.store_time_ms = max(self.store_time_ms, int(found["store_time_ms"].max()))
         units = np.empty(len(block.starts), UNITS)
         units["physical_offset"] = found["physical_offset"]
-        units["size"] = block.sizes
+        units["size"] = sizes
+        offsets = found["queue_offset"].astype(np.int64)
+        alike = None if size is None else _alike(block, size, found)
+        if alike is not None:
+            topic, queue_id, units["tag_hash"] = alike
+            if topic == _FLOORS:
+                self.before_floors()
+            self.put_units(topic.decode(), queue_id, offsets.tolist(), units.tobytes())
+            return
         members: dict[tuple[bytes, int], list[int]] = {}
         units["tag_hash"] = self._walk(block, found, members)
-        offsets = found["queue_offset"].astype(np.int64)
         if (_FLOORS, 0) in members:
             self.before_floors()
         for (topic, queue_id), chosen in members.items():
@@ -183,6 +192,30 @@ class BlockDispatcher:
             rolled_back = fields.system_flag & TRANSACTION_KIND == TRANSACTION_ROLLBACK
             if keys and not rolled_back:
                 self.put_keys(fields.physical_offset, fields.store_time_ms, fields.topic, keys)
+
+
+def _alike(
+    block: ScannedBlock, size: int, found: np.ndarray[tuple[int], np.dtype[np.void]]
+) -> tuple[bytes, int, int] | None:
+    """Topic, queue and tag hash of records of one size that have all of it in common, and no keys:
+    what a frame is. None: they have not."""
+    data, count, first = block.data, len(block.starts), block.starts[0]
+    body_length, queue_id = int(found["body_length"][0]), int(found["queue_id"][0])
+    at, end = HEAD_BYTES + body_length, size - CHECKSUM_BYTES
+    is_one = (found["body_length"] == body_length).all() and (found["queue_id"] == queue_id).all()
+    if not is_one or not HEAD_BYTES <= at < end:
+        return None
+    width = end - at + len(_CHECKSUM)
+    piece = data[first + at : first + at + width]
+    rows = np.ndarray((count, width), np.uint8, data, first + at, (size, 1))
+    if not piece.endswith(CHECKSUM_NAME) or rows.tobytes() != piece * count:
+        return None
+    topic_end = 1 + piece[0]
+    properties = piece[topic_end + 2 : -len(_CHECKSUM)]
+    if _KEYS in properties or _UNIQUE in properties:
+        return None
+    tag = decode_properties(properties).get(PROPERTY_TAG) if _TAG in properties else None
+    return piece[1:topic_end], queue_id, java_hash(tag) if tag else 0
 
 
 def unit_of(fields: RecordFields, pairs: dict[str, str]) -> bytes:

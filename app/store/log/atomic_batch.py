@@ -21,7 +21,7 @@ from app.store.formats.record.record import (
     decode_fields,
     decode_properties,
 )
-from app.store.formats.record.record_block import windows
+from app.store.formats.record.record_block import tails
 from app.store.log.log_scan import Damage, ScannedBlock
 
 _NAME: Final = PROPERTY_STEP.encode() + b"\x01"
@@ -157,13 +157,12 @@ def _with_name(block: ScannedBlock) -> Iterator[int]:
     together, where it may also stand across two. A record has more bytes than that."""
     if not block.starts:
         return
-    ends = np.array(block.starts, np.int64) + np.array(block.sizes, np.int64)
-    rows = windows(np.frombuffer(block.data, np.uint8), _TAIL_BYTES)[ends - _TAIL_BYTES]
-    tails = rows.tobytes()
-    at = tails.find(_NAME)
+    starts, sizes = np.array(block.starts, np.int64), np.array(block.sizes, np.int64)
+    found = tails(block.data, starts, sizes, _TAIL_BYTES).tobytes()
+    at = found.find(_NAME)
     while at >= 0:
         yield at // _TAIL_BYTES
-        at = tails.find(_NAME, at + 1)
+        at = found.find(_NAME, at + 1)
 
 
 def _is_of_step(block: ScannedBlock, number: int) -> bool:

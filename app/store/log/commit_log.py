@@ -15,6 +15,7 @@ import errno
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Final
 
 import numpy as np
@@ -26,6 +27,7 @@ from app.store.formats.record.record_block import Ints
 from app.store.fs.file_cache import FileCache
 from app.store.fs.files import Buffer, File, FilePart, FileSystem
 from app.store.fs.strays import is_segment
+from app.store.log.sync_times import SyncTimes
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -133,6 +135,7 @@ class CommitLog:
         self._known: set[int] = set()
         self.on_read: Callable[[int, int], None] = lambda _start, _size: None
         """Told of what readers of queues read, on their threads."""
+        self.sync_times = SyncTimes()
         self._dirty: set[int] = set()
         self._prepared: set[int] = set()
         """Segments with all their room. A process that was killed may leave a shorter one."""
@@ -277,6 +280,7 @@ class CommitLog:
         When that fails, later writes may be on the medium and earlier ones not. The next start is
         told by a file, which need not be synced: a power loss it will notice itself.
         """
+        began_s = perf_counter()
         try:
             for base in bases:
                 file = self._written.get(base)
@@ -285,6 +289,9 @@ class CommitLog:
         except OSError:
             self.note_failed_sync()
             raise
+        finally:
+            if bases:
+                self.sync_times.note(perf_counter() - began_s)
         in_use = bases[-1] if bases else 0
         for base in [base for base in list(self._written) if base < in_use]:
             self._written.pop(base, None)  # closed when the last reader is done with it
@@ -404,20 +411,23 @@ class CommitLog:
             physical_offset = base + self.segment_bytes
         return physical_offset
 
-    def put_right(self, start: int, data: Buffer) -> None:
-        """Write over bytes within one segment that were damaged, synced; reads come from the medium
-        then. Beside the writer, who writes elsewhere. Raises `OSError`, `SyncFailed`."""
-        base = self.base_of(start)
+    def put_right(self, pieces: Sequence[tuple[int, Buffer]]) -> None:
+        """Write over bytes within one segment that were damaged, synced once; reads come from the
+        medium then. A piece is where it begins, and its bytes. Beside the writer, who writes
+        elsewhere. Raises `OSError`, `SyncFailed`."""
+        base = self.base_of(pieces[0][0])
         file = self._find(base)
         if file is None:
             raise FileNotFoundError(errno.ENOENT, paths.segment(base))
-        file.pwritev([data], start - base)
+        for start, data in pieces:
+            file.pwritev([data], start - base)
         try:
             file.sync()
         except SyncFailed:
             self.note_failed_sync()
             raise
-        file.drop_cached(start - base, len(data))
+        for start, data in pieces:
+            file.drop_cached(start - base, len(data))
 
     def cut(self, end: int) -> None:
         """Zero what stands behind `end` and drop later segments. The caller has kept a copy.

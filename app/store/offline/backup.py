@@ -28,7 +28,7 @@ from app.store.write.worker import Turns
 
 _COPY_BYTES: Final = 1 << 20
 _LOOKS_MAX: Final = 5
-"""At an end that looks damaged: what is being written when it is read is whole a moment later."""
+"""At what looks damaged: what is being written when it is read is whole a moment later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,6 @@ class Backup:
 
     start: int
     end: int
-    left_out: str | None
-    """Why the log goes on behind its end; None: it did not, as far as was read."""
     verification: Verification
     """Of the copy."""
 
@@ -53,7 +51,7 @@ def back_up(source: ReadOnlyFiles, target: FileSystem, clock: Clock, turns: Turn
         _refuse_if_not_empty(target)
         directory = open_directory(source)
         try:
-            start, (end, left_out) = directory.log.start, _end_of(directory)
+            start, end = directory.log.start, _end_of(directory)
             target.make_directory(paths.COMMIT_LOG)
             for base in [base for base in directory.log.bases if base <= end]:
                 _copy_segment(directory, target, base, end)
@@ -65,7 +63,7 @@ def back_up(source: ReadOnlyFiles, target: FileSystem, clock: Clock, turns: Turn
             write_atomically(target, path, encode_state(KIND_META, directory.meta))
     MessageStore.open(target, StoreConfig(), clock, turns).close()
     with locked(target):
-        return Backup(start, end, left_out, verify(target))
+        return Backup(start, end, verify(target))
 
 
 def _refuse_if_not_empty(target: FileSystem) -> None:
@@ -73,29 +71,30 @@ def _refuse_if_not_empty(target: FileSystem) -> None:
         raise TargetNotEmpty("there is a store in the target already, or a part; name an empty one")
 
 
-def _end_of(directory: Directory) -> tuple[int, str | None]:
-    """Behind the last whole block that is written now, and what is wrong with what follows."""
-    found = _look(directory)
+def _end_of(directory: Directory) -> int:
+    """Behind the last whole block that is written now. Damage is stepped over, as an opening does:
+    it is copied, and told of by the check of the copy."""
+    end, found = _look(directory, frozenset())
+    lasting = found
     for _ in range(_LOOKS_MAX):
-        if found[1] is None:
-            break
-        found = _look(directory)
-    return found
+        if not found:
+            return end
+        end, found = _look(directory, frozenset())
+        lasting &= found
+    return _look(directory, lasting)[0]
 
 
-def _look(directory: Directory) -> tuple[int, str | None]:
+def _look(directory: Directory, damaged: frozenset[int]) -> tuple[int, frozenset[int]]:
+    """Behind the last whole block before any damage but what is known to be `damaged`, and where
+    damage begins."""
     log, unchecked_end = directory.log, directory.meta.unchecked_end
     end = max(directory.dispatched_end, log.start)
     scanner = LogScanner(log, unchecked_end=unchecked_end)
     steps = WholeBatches(unchecked_end, scanner.damages)
     for block in steps.only_whole(scanner.blocks(end)):
-        if scanner.damages:
-            break
-        end = block.base + block.starts[-1] + block.sizes[-1]
-    if not scanner.damages:
-        return end, None
-    found = scanner.damages[0]
-    return end, f"the log is damaged from {found.start} to {found.end}: {found.reason}"
+        if all(found.start in damaged for found in scanner.damages):
+            end = block.base + block.starts[-1] + block.sizes[-1]
+    return end, frozenset(found.start for found in scanner.damages)
 
 
 def _copy_segment(directory: Directory, target: FileSystem, base: int, end: int) -> None:

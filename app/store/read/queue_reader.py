@@ -15,7 +15,7 @@ from app.store.log.commit_log import CommitLog
 from app.store.queues.consume_queue import ConsumeQueue
 from app.store.read.frame_checksums import FrameChecksums
 from app.store.read.known_reads import Stretch, read_known
-from app.store.read.queue_reads import ReadResult, Wanted, read_queue
+from app.store.read.queue_reads import ReadResult, Wanted, before_unasked, read_queue
 from app.store.read.read_repair import ReadRepair
 from app.store.read.record_checks import Source
 from app.store.read.verified_blocks import nothing_known
@@ -50,6 +50,13 @@ class QueueReader:
         Raises `ColdRead` when it would have to wait for the disk and may not.
         """
         return read_queue(self.source, queue, wanted, wait_for_disk=wait_for_disk)
+
+    def before_unasked(
+        self, queue: ConsumeQueue, first: int, result: ReadResult, *, wait_for_disk: bool
+    ) -> ReadResult:
+        """Of what was read from offset `first` on: as far as no other replica may have what is a
+        gap. Raises `ShardUnavailable` where that is nothing, and `ColdRead` as above."""
+        return before_unasked(self.source, queue, first, result, wait_for_disk=wait_for_disk)
 
     def read_known(self, asked: Sequence[Stretch], max_bytes: int) -> list[ReadResult | None]:
         """A little of each of many queues, where all of it is known to be good; at most `max_bytes`

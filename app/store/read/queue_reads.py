@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from app.domain.errors import ShardUnavailable
 from app.store.formats.files.consume_queue import UNIT, UNIT_BYTES, UNITS
 from app.store.formats.record.record import RECORD_BYTES_MIN
 from app.store.formats.record.record_block import Ints
@@ -86,6 +87,45 @@ def read_queue(
     ):
         return read(source, queue, wanted, data, wait_for_disk=wait_for_disk)
     return result
+
+
+def before_unasked(
+    source: Source, queue: ConsumeQueue, first: int, result: ReadResult, *, wait_for_disk: bool
+) -> ReadResult:
+    """What was read from offset `first` on before a record that is damaged here, and that another
+    replica may have. Raises `ShardUnavailable` where that is the first one."""
+    if source.repair.others is None:
+        return result
+    for gap in result.gaps:
+        if gap.reason != GAP_CORRUPT:
+            continue
+        units = queue.units(gap.from_offset, gap.to_offset, wait_for_disk=wait_for_disk)
+        for offset, (at, size, _) in enumerate(units, gap.from_offset):
+            try:
+                if size > 0:
+                    source.repair.refuse_unasked(at)
+            except ShardUnavailable:
+                if offset == first:
+                    raise
+                return _ending(result, offset, offset - first)
+    return result
+
+
+def _ending(result: ReadResult, end: int, scanned: int) -> ReadResult:
+    """What of it is before an offset."""
+    count = bisect_left(result.queue_offsets, end)
+    return ReadResult(
+        [result.records[index] for index in range(count)],
+        result.queue_offsets[:count],
+        result.tag_hashes[:count],
+        end,
+        scanned,
+        [
+            gap._replace(to_offset=min(gap.to_offset, end))
+            for gap in result.gaps
+            if gap.from_offset < end
+        ],
+    )
 
 
 def _places_of_corrupt(data: bytes, first: int, gaps: Iterable[Gap]) -> Iterator[int]:

@@ -1,5 +1,7 @@
 """What a reader does about a record that it cannot read: another replica of the shard may have it.
 
+A record is a gap only when all of them have said that they do not have it.
+
 The store knows nobody to ask. Whoever has opened it as a replica puts itself into `others`, before
 anybody reads; in a store that has no other replicas nobody is asked. Any thread.
 """
@@ -21,6 +23,11 @@ class OtherReplicas(Protocol):
     def fetch(self, physical_offset: int) -> bool:
         """Put right what is damaged where a record begins; whether it is worth reading again.
         Reader threads: waits for the others, for some seconds at most."""
+        ...
+
+    def refuse_unasked(self, physical_offset: int) -> None:
+        """Raise `ShardUnavailable` where one that may have the record has not said anything of it.
+        Any thread; returns at once."""
         ...
 
 
@@ -46,3 +53,9 @@ class ReadRepair:
                 break
             is_any = True
         return is_any
+
+    def refuse_unasked(self, physical_offset: int) -> None:
+        """Raise `ShardUnavailable` where the record that begins there, and cannot be read, may be
+        whole elsewhere. Any thread; returns at once."""
+        if self.others is not None:
+            self.others.refuse_unasked(physical_offset)

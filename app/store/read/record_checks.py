@@ -14,6 +14,7 @@ import numpy as np
 from app.store.config import FastPaths
 from app.store.formats.files.consume_queue import UNIT_BYTES
 from app.store.formats.record.checksum import crc32
+from app.store.formats.record.compression import SYSTEM_FLAG_COMPRESSED
 from app.store.formats.record.record import (
     RECORD_BYTES_MIN,
     belongs_to,
@@ -22,7 +23,7 @@ from app.store.formats.record.record import (
     topic_part,
 )
 from app.store.formats.record.record_block import Ints, Owner, intact
-from app.store.formats.record.unpacked_record import are_packed, is_packed
+from app.store.formats.record.unpacked_record import SYSTEM_FLAG_LOW, are_packed
 from app.store.log.commit_log import CommitLog
 from app.store.queues.consume_queue import ConsumeQueue, Unit
 from app.store.read.read_repair import ReadRepair
@@ -119,7 +120,12 @@ def bad_of_few(source: Source, queue: ConsumeQueue, run: FewRun) -> list[int]:
         if not _is_good(source, queue, part, record, unit, offset):
             bad.append(index)
     if found != wanted:
-        packed = [n for n in range(len(records)) if n not in bad and is_packed(records[n])]
+        packed = [
+            number
+            for number, record in enumerate(records)
+            if number not in bad
+            and record[SYSTEM_FLAG_LOW] & SYSTEM_FLAG_COMPRESSED  # `is_packed`, written out
+        ]
         _learn(source.known.small, queue, offsets[0], blocks, found, bad + packed)
     return bad
 

@@ -40,6 +40,17 @@ class BlockReader:
         )
         return finding.found in (Found.RECORD, Found.END_OF_FILE)
 
+    def read_new(self, start: int, end: int) -> BlockRange:
+        """`read`, of what was written a moment ago: it is not walked where all of it travels at
+        once and no segment ends in it. Raises as `read`."""
+        size = end - start
+        if size > self._range_bytes or end >= self._shape.segment_end(start):
+            return self.read(start, end)
+        data = self._log.read(start, size)
+        if len(data) < size:
+            raise BlocksUnreadable(f"the log has nothing at {start + len(data)}")
+        return BlockRange(start, end, data)
+
     def read(self, start: int, end: int) -> BlockRange:
         """The next whole blocks from `start` on: one at least, none behind `end`.
 

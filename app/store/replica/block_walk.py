@@ -107,8 +107,9 @@ def _without_unfinished(block: ScannedBlock, shape: LogShape) -> int:
     return number
 
 
-def check_blocks(blocks: BlockRange, shape: LogShape) -> None:
-    """Refuse what is not the whole, intact blocks of its place with `BlocksRefused`.
+def check_blocks(blocks: BlockRange, shape: LogShape) -> ScannedBlock:
+    """The records in it. Refuses what is not the whole, intact blocks of its place with
+    `BlocksRefused`.
 
     Each record has its checksum, its place and its length; steps are whole; the bytes are neither
     more nor fewer than the range says, and the mark is the one of this place.
@@ -126,23 +127,25 @@ def check_blocks(blocks: BlockRange, shape: LogShape) -> None:
             raise BlocksRefused(f"the segment of {start} is not closed as its end {end} says")
     elif size != end - start:
         raise BlocksRefused(f"{size} bytes for {start} to {end}")
-    _check_records(bytes(data[:size]), start, shape)
+    return _checked_records(bytes(data[:size]), start, shape)
 
 
-def _check_records(data: bytes, start: int, shape: LogShape) -> None:
+def _checked_records(data: bytes, start: int, shape: LogShape) -> ScannedBlock:
     marks = walk(data, 0, len(data))
     if marks[-1] != len(data):
         at = start + marks[-1]
         raise BlocksRefused(f"no whole record at {at}", at)
     starts = marks[:-1]
-    if not starts:
-        return
     sizes = [after - at for at, after in pairwise(marks)]
+    block = ScannedBlock(data, starts, sizes, start)
+    if not starts:
+        return block
     _check_sums(data, starts, sizes, start, shape)
-    steps = marks_in(ScannedBlock(data, starts, sizes, start), shape.unchecked_end)
+    steps = marks_in(block, shape.unchecked_end)
     for number, left in steps.items():
         if left and steps.get(number + 1) != left - 1:
             raise BlocksRefused(f"the step of the record at {start + starts[number]} is not whole")
+    return block
 
 
 def _check_sums(

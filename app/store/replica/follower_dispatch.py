@@ -10,17 +10,22 @@ from app.store.formats.record.record_block import walk
 from app.store.lifecycle.dispatcher import BlockDispatcher
 from app.store.log.log_scan import ScannedBlock
 from app.store.replica.block_reader import BlockReader
+from app.store.replica.fresh_blocks import FreshBlocks
 
 
 class FollowerDispatch:
     """From where an opening has dispatched to; one at a time."""
 
-    def __init__(self, reader: BlockReader, dispatcher: BlockDispatcher, end: int) -> None:
-        """`end` is where the opening has dispatched to: the end of a block."""
+    def __init__(
+        self, reader: BlockReader, dispatcher: BlockDispatcher, end: int, fresh: FreshBlocks
+    ) -> None:
+        """`end` is where the opening has dispatched to: the end of a block. `fresh` need not be
+        read."""
         self.end = end
         """All below is in queues and index: with what is flushed, the end of a checkpoint."""
         self._reader = reader
         self._dispatcher = dispatcher
+        self._fresh = fresh
 
     @property
     def store_time_ms(self) -> int:
@@ -36,6 +41,13 @@ class FollowerDispatch:
         """
         if high_watermark <= self.end:
             return False
+        fresh = self._fresh.take(self.end, high_watermark)
+        if fresh is not None:
+            end, records = fresh
+            if records.starts:
+                self._dispatcher.dispatch(records)
+            self.end = end
+            return self.end < high_watermark
         found = self._reader.read(self.end, high_watermark)
         marks = walk(found.data, 0, len(found.data))
         if len(marks) > 1:

@@ -13,15 +13,20 @@ Blocks; one thread at a time, whichever.
 
 import errno
 import logging
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from app.domain.shortages import SyncFailed, shortage_of
+from app.store.formats.record.record import Found, inspect
+from app.store.formats.record.record_block import walk
 from app.store.fs.files import FileSystem
 from app.store.lifecycle.recovery import keep_and_cut
 from app.store.log.commit_log import CommitLog
+from app.store.log.log_scan import ScannedBlock
 from app.store.replica.block_walk import BlockRange, BlocksRefused, LogShape, check_blocks
+from app.store.replica.fresh_blocks import FreshBlocks
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -34,10 +39,15 @@ class CutBelowWatermark(Exception):
     """What was confirmed, and may have been read, is never cut. Nothing was changed."""
 
 
+class LogsDiffer(Exception):
+    """Two logs are not the same where their histories say that they are. Nothing was changed."""
+
+
 class CheckedBlocks(NamedTuple):
     """Blocks that may be written; `ReplicaLog.check` makes them."""
 
     blocks: BlockRange
+    records: ScannedBlock
 
 
 class KeptTail(NamedTuple):
@@ -63,6 +73,8 @@ class ReplicaLog:
         self._log = log
         self._shape = shape
         self._unfinished_cut: int | None = None
+        self.fresh = FreshBlocks()
+        """What was written last and is not dispatched."""
 
     @property
     def start(self) -> int:
@@ -79,8 +91,7 @@ class ReplicaLog:
 
         Looks at nothing but the blocks.
         """
-        check_blocks(blocks, self._shape)
-        return CheckedBlocks(blocks)
+        return CheckedBlocks(blocks, check_blocks(blocks, self._shape))
 
     def write(self, checked: CheckedBlocks) -> None:
         """Write blocks behind those before.
@@ -103,6 +114,7 @@ class ReplicaLog:
             self._take_back(start, error, is_begun=is_begun)
             raise
         self.written = end
+        self.fresh.put(end, checked.records)
 
     def _take_back(self, start: int, error: OSError, *, is_begun: bool) -> None:
         """Leave nothing of a write that lacked something; raises when that is not known."""
@@ -144,6 +156,7 @@ class ReplicaLog:
             )
         if end >= self.written and self._unfinished_cut is None:
             return None
+        self.fresh.clear()
         before = self._unfinished_cut
         self._unfinished_cut = end if before is None else min(end, before)
         return self.finish_cut()
@@ -168,30 +181,52 @@ class ReplicaLog:
         return kept
 
     def mend(self, checked: CheckedBlocks) -> int:
-        """Put blocks of another replica in the place of what stands there, where that is something
-        else; how many bytes were. Synced, and read again from the medium. Also while this replica
-        leads: its writer is elsewhere.
+        """Put records of another replica in the place of those that are damaged here; how many
+        bytes were. Synced, and read again from the medium. Also while this replica leads: its
+        writer is elsewhere.
 
-        Only for what is confirmed, which is the same at the same place of each replica. Raises
-        `OSError`, where it may be tried again, or `ReplicaLogFailed`.
+        Only for what is the same at the same place of both, as their histories say. Raises
+        `LogsDiffer` where a record that is intact here is another one there: nothing is written
+        then. `OSError`, where it may be tried again, or `ReplicaLogFailed`.
         """
         start, end, data = checked.blocks
         self._refuse_if_failed()
         assert end <= self.written
-        low, high = _difference(self._log.read(start, len(data)), data)
-        if low == high:
+        found = self._log.read(start, len(data))
+        if found == data:
             return 0
+        pieces = self._damaged(start, found, bytes(data))
         try:
-            self._log.put_right(start + low, data[low:high])
+            self._log.put_right(pieces)
         except SyncFailed as error:
             raise self._fail(f"a sync of the log failed: {error}") from error
         if self._log.read(start, len(data)) != data:
-            raise OSError(errno.EIO, f"what was written at {start + low} of the log is not there")
-        return high - low
+            at = pieces[0][0]
+            raise OSError(errno.EIO, f"what was written at {at} of the log is not there")
+        return sum(len(piece) for _, piece in pieces)
+
+    def _damaged(self, start: int, found: bytes, wanted: bytes) -> list[tuple[int, bytes]]:
+        """What to write, record by record, and where. Raises `LogsDiffer`."""
+        marks = walk(wanted, 0, len(wanted))
+        if marks[-1] < len(wanted):  # the mark of the segment's end
+            marks = [*marks, len(wanted)]
+        segment_end, pieces = self._shape.segment_end(start), []
+        for at, behind in pairwise(marks):
+            mine, theirs = found[at:behind], wanted[at:behind]
+            if mine == theirs:
+                continue
+            left = segment_end - start - at
+            finding = inspect(memoryview(mine), start + at, left=left, checksum_required=True)
+            if finding.found in (Found.RECORD, Found.END_OF_FILE):
+                raise LogsDiffer(f"the record at {start + at} is intact, and another one there")
+            low, high = _difference(mine, theirs)
+            pieces.append((start + at + low, theirs[low:high]))
+        return pieces
 
     def moved(self, written: int, flushed: int) -> None:
         """The store's own writer, which writes while this replica leads, has come so far."""
         self.written, self.flushed = written, flushed
+        self.fresh.clear()
 
     def _refuse_if_failed(self) -> None:
         if self.failed is not None:
@@ -203,7 +238,7 @@ class ReplicaLog:
         return ReplicaLogFailed(reason)
 
 
-def _difference(found: bytes, wanted: bytes | memoryview) -> tuple[int, int]:
+def _difference(found: bytes, wanted: bytes) -> tuple[int, int]:
     """From the first to behind the last byte in which the two differ; both are 0 where none does.
     What was found may be shorter."""
     size = min(len(found), len(wanted))

@@ -35,6 +35,7 @@ from app.store.lifecycle.dispatcher import BlockDispatcher
 from app.store.lifecycle.opening import ShardMeta
 from app.store.lifecycle.retention_policy import REFUSE_RATIO
 from app.store.lifecycle.store_parts import StoreParts
+from app.store.log.log_figures import LogFigures
 from app.store.replica.beginnings import finish_beginning, forget_derived
 from app.store.replica.block_reader import BlockReader
 from app.store.replica.block_walk import LogShape
@@ -136,7 +137,9 @@ class ReplicaStore:
         self.log = ReplicaLog(directory.files, parts.log, shape, recovery.end)
         self.reader = BlockReader(parts.log, shape)
         self.dispatcher = BlockDispatcher(parts.queues, parts.index, indexed_end=0)
-        self._dispatch = FollowerDispatch(self.reader, self.dispatcher, recovery.dispatched_end)
+        self._dispatch = FollowerDispatch(
+            self.reader, self.dispatcher, recovery.dispatched_end, self.log.fresh
+        )
 
     @classmethod
     def open(cls, directory: ReplicaDirectory, options: OpeningOptions) -> Self:
@@ -195,6 +198,17 @@ class ReplicaStore:
         recovery = self.parts.recovery
         recovery.end = recovery.dispatched_end = self.log.written
         recovery.store_time_ms = self.store_time_ms
+
+    def figures(self) -> LogFigures:
+        """Of the log. Any thread."""
+        log, written = self.parts.log, self.log.written
+        return LogFigures(
+            len(log.bases),
+            max(written - log.start, 0),
+            max(written - self.log.flushed, 0),
+            log.sync_times,
+            self._files.disk_usage,
+        )
 
     @property
     def refusal(self) -> str | None:

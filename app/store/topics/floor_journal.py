@@ -6,7 +6,7 @@ loop only.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Final, Protocol
@@ -76,6 +76,11 @@ class FloorJournal:
         """How often queues have come to begin later than the log said."""
         self._written = 0
         """So many of these times the log says, or `floors.unwritten` has it."""
+        self._rest: Iterator[str] | None = None
+        """The topics that were not looked at since it was asked for `_looked_for` of these times;
+        None: nothing is asked for. A topic has its turn again behind all others, so those whose
+        queues rise all the time keep none away."""
+        self._looked_for = 0
         self.told = 0
         """So many of these times are confirmed. Read by any thread."""
 
@@ -147,24 +152,30 @@ class FloorJournal:
     def turn(self) -> None:
         """Write again what could not be written, where queues begin that have lost messages, and
         all states when many lie in the log."""
-        noted = self._risen
         try:
             unwritten = [*map(self.floors.state, self.floors.unwritten)]
             if unwritten:
                 self._append(unwritten, _ignore)
-            if self._written < noted:
-                risen = self.floors.risen(_STATES_A_TURN)
-                if len(risen) < _STATES_A_TURN:
-                    self._written = noted
-                if risen:
-                    told = partial(self._are_told, noted) if self._written == noted else _ignore
-                    self._append(risen, told)
+            risen = self._next_risen()
+            if risen:
+                self._append(risen, partial(self._are_told, self._written))
         except CurlewError:
             return  # no room, or too much is waiting: the next turn tries again
-        if self._written == noted and not (self.floors.unwritten or self.floors.unconfirmed):
-            self.told = noted
+        if not (self.floors.unwritten or self.floors.unconfirmed):
+            self.told = max(self.told, self._written)
         if self._is_due() and not self._is_writing:
             self._write_all(_ignore)
+
+    def _next_risen(self) -> list[TopicState]:
+        """The states that are written in this turn; `_written` has what is whole with them."""
+        if self._rest is None:
+            if self._written == self._risen:
+                return []
+            self._rest, self._looked_for = iter(self.floors.names()), self._risen
+        risen = self.floors.risen(self._rest, _STATES_A_TURN)
+        if len(risen) < _STATES_A_TURN:
+            self._rest, self._written = None, self._looked_for
+        return risen
 
     def _are_told(self, noted: int, error: CurlewError | None) -> None:
         """What rises all the time, as trims do, keeps nobody waiting: the log is confirmed in its

@@ -171,13 +171,16 @@ class TopicFloors:
                 floors.append((queue.queue_id, queue.next_offset))
         return self._keep(TopicState(topic, generation, True, floors))
 
-    def risen(self, most: int) -> list[TopicState]:
-        """The new states of topics whose queues begin later than the states say, as messages have
-        expired or were trimmed; at most so many."""
+    def names(self) -> list[str]:
+        """All topics whose queues may begin later than the states say. Those of the states
+        themselves are trimmed when all are written."""
+        return [topic for topic in self._queues.topics if topic != FLOORS_TOPIC]
+
+    def risen(self, topics: Iterator[str], most: int) -> list[TopicState]:
+        """The new states of the next of these topics whose queues begin later than the states say,
+        as messages have expired or were trimmed; fewer than `most`: no topic is left."""
         found: list[TopicState] = []
-        for topic in self._queues.topics:
-            if topic == FLOORS_TOPIC:  # those are trimmed when all states are written
-                continue
+        for topic in topics:
             state = self._states.get(topic)
             floors = {} if state is None else dict(state.floors)
             queues = [(queue.queue_id, queue.min_offset) for queue in self._queues.of_topic(topic)]

@@ -146,7 +146,8 @@ class Appender:
         self.refusal: str | None = None
         """Why no message of others is taken for now."""
         self._full: str | None = None
-        self._held: str | None = None
+        self.held: str | None = None
+        """Why not even the broker's own are."""
         self._store_id = store_id
         self._id_prefix = encode_message_id(store_id, 0, 0)[:10]
         self._id_start = ""
@@ -179,11 +180,11 @@ class Appender:
     def refuse_because(self, reason: str | None) -> None:
         """Take no message while the disk is too full; None: take them again."""
         self._full = reason
-        self.refusal = self._held or reason
+        self.refusal = self.held or reason
 
     def hold_because(self, reason: str | None) -> None:
         """Take nothing at all, not even the broker's own; None: take it again."""
-        self._held = reason
+        self.held = reason
         self.refusal = reason or self._full
 
     @property
@@ -533,7 +534,7 @@ class Appender:
     def _admit(self, answer: Answer | None, *, is_own: bool = False) -> None:
         if self._writer.failed is not None:
             self._writer.refuse_if_failed()
-        if self.refusal is not None and (not is_own or self._held is not None):
+        if self.refusal is not None and (not is_own or self.held is not None):
             raise DiskFull(
                 f"no messages are taken: {self.refusal}",
                 hint="free some space or shorten the retention; sending then works again",

@@ -13,9 +13,10 @@ _FIELDS: Final = ("since", "principal", "action", "resource")
 
 @family.page("/audit")
 async def audit(page: Page) -> Outcome:
-    """Entries since a time, oldest first."""
+    """Entries since a time, the newest first. `page_token`: those older than a page; `newer`: those
+    newer than it."""
     asked = {name: page.query(name) for name in _FIELDS}
-    token = page.query("page_token")
+    newer = page.query("newer")
     since_ms = moment_ms_of(asked["since"])
     found = await page.get(
         "audit",
@@ -23,18 +24,22 @@ async def audit(page: Page) -> Outcome:
         principal=asked["principal"],
         action=asked["action"],
         resource=asked["resource"],
-        page_token=token,
+        direction="forward" if newer else "backward",
+        page_token=newer or page.query("page_token"),
         page_size=PAGE_SIZE,
     )
+    entries, ways = found["entries"], [found["previous_page_token"], found["next_page_token"]]
+    if newer:
+        entries, ways = entries[::-1], ways[::-1]
     return page.show(
         "access/audit.html",
-        entries=[_with_changes(each) for each in found["entries"]],
+        entries=[_with_changes(each) for each in entries],
         heads=found["heads"],
-        next_token=found["next_page_token"],
+        newer_token=ways[0],
+        older_token=ways[1],
         asked=asked,
         is_unreadable=bool(asked["since"]) and since_ms is None,
-        is_filtered=any(asked.values()),
-        token=token,
+        is_filtered=any(asked.values()) or page.here() != "?",
     )
 
 

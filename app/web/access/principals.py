@@ -4,7 +4,7 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote
 
-from app.web.serving.api import Json, Refused
+from app.web.serving.api import Document, Json, Refused
 from app.web.serving.confirming import is_typed, not_typed
 from app.web.serving.families import Family
 from app.web.serving.page import PAGE_SIZE, Moved, Outcome, Page
@@ -43,6 +43,7 @@ async def make(page: Page) -> Outcome:
         "roles": page.choices.get("role", []),
         "resources": page.form.get("resources", "").split(),
         "namespace": page.form.get("namespace", "").strip(),
+        "allowed_from": page.form.get("allowed_from", "").split(),
     }
     if not name:
         return await _list(page, {"detail": page.gettext("The name is missing.")})
@@ -76,6 +77,7 @@ async def _shown(page: Page, problem: Json | None = None, new_key: Json | None =
         status=HTTPStatus.OK if problem is None else HTTPStatus.BAD_REQUEST,
         principal=found,
         new_key=new_key,
+        seen=_key_ids(found),
         problem=problem,
         crumbs=[(page.gettext("Principals"), "principals")],
     )
@@ -83,8 +85,21 @@ async def _shown(page: Page, problem: Json | None = None, new_key: Json | None =
 
 @family.act("/principals/{name}/keys")
 async def make_key(page: Page) -> Outcome:
-    """A key, shown in this answer and never again."""
-    name, expires = page.name("name"), page.form.get("expires", "").strip()
+    """A key, shown in this answer and never again. A form that is sent twice makes one."""
+    name, at_work = page.name("name"), page.makes_key
+    if name in at_work:
+        return await _shown(page, _made_already(page))
+    at_work.add(name)
+    try:
+        return await _make_key(page, name)
+    finally:
+        at_work.discard(name)
+
+
+async def _make_key(page: Page, name: str) -> Outcome:
+    expires, seen = page.form.get("expires", "").strip(), page.form.get("seen")
+    if seen is not None and seen != _key_ids(await page.get("principals", name)):
+        return await _shown(page, _made_already(page))
     try:
         key = await page.act("POST", "principals", name, "keys", json={"expires": expires or None})
     except Refused as error:
@@ -92,6 +107,21 @@ async def make_key(page: Page) -> Outcome:
             raise
         return await _shown(page, error.problem)
     return await _shown(page, new_key=key)
+
+
+def _key_ids(principal: Document) -> str:
+    """Of its keys, as the form brings them back: another key makes another text."""
+    return " ".join(sorted(each["id"] for each in principal["keys"]))
+
+
+def _made_already(page: Page) -> Json:
+    return {
+        "detail": page.gettext("The keys have changed since this form was shown; none was made."),
+        "hint": page.gettext(
+            "If the form was sent twice, the first answer had the key. Revoke that key if nobody"
+            " copied it, and make another."
+        ),
+    }
 
 
 @family.act("/principals/{name}/keys/{key}/revoke")

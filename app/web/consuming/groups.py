@@ -1,10 +1,11 @@
 """The list of groups, and one group: how far it is in each queue, its settings, its end."""
 
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote
 
-from app.web.serving.api import Json, Refused
+from app.web.serving.api import Asked, Json, Refused, address
 from app.web.serving.confirming import is_typed, not_typed
 from app.web.serving.families import LIVE_S, Family
 from app.web.serving.page import Moved, Outcome, Page
@@ -38,14 +39,17 @@ _PLACE: Final = ("queue_id", "queue_offset")
 async def list_groups(page: Page) -> Outcome:
     """Those whose names begin with `prefix`, from `page_token` on, with what waits for each."""
     prefix, token = page.query("prefix"), page.query("page_token")
-    found = await page.get(
-        "groups", prefix=prefix, page_token=token, page_size=GROUPS_PER_PAGE, show="lag"
-    )
-    if await _is_of_one_shard(page):
-        lag = {each["group"]: each for each in found["lag"]}
+    listed: Asked = {"prefix": prefix, "page_token": token, "page_size": GROUPS_PER_PAGE}
+    found = await page.part("groups", **listed, show="lag")
+    lag: dict[str, Json | None] = {}
+    if found is None:
+        found = await page.get("groups", **listed)
+    elif await _is_of_one_shard(page):
+        lag = dict.fromkeys((each["name"] for each in found["groups"]), None)
+        lag |= {each["group"]: each for each in found["lag"]}
     else:  # the list has figures of this node's shard alone
-        lag = {each["name"]: await lag_of(page, each["name"]) for each in found["groups"]}
-    rows = [(group, lag.get(group["name"])) for group in found["groups"]]
+        lag = await _lags(page, [each["name"] for each in found["groups"]])
+    rows = [(each, lag.get(each["name"]), each["name"] in lag) for each in found["groups"]]
     return page.show(
         "consuming/groups.html",
         rows=rows,
@@ -61,14 +65,26 @@ async def _is_of_one_shard(page: Page) -> bool:
     return nodes is not None and len({each["shard"] for each in nodes["nodes"]}) <= 1
 
 
+async def _lags(page: Page, groups: Sequence[str]) -> dict[str, Json | None]:
+    """What waits for each group; None when its reader may not know. After one that cannot be
+    answered now no more are asked: each may take as long as that one did."""
+    found: dict[str, Json | None] = {}
+    for group in groups:
+        lag = await lag_of(page, group)
+        if page.is_missing("groups", group, "lag"):
+            break
+        found[group] = lag
+    return found
+
+
 async def lag_of(page: Page, group: str) -> Json | None:
     """What waits for a group; None when its reader may not know."""
     try:
         lag: Json = await page.act("GET", "groups", group, "lag")
     except Refused as error:
-        if error.status in {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}:
-            return None
-        raise
+        if error.status not in {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}:
+            page.lacks(address("groups", group, "lag"), error)
+        return None
     return lag
 
 
@@ -77,7 +93,7 @@ async def one_group(page: Page) -> Outcome:
     """Its figures, a chart, and how far it is in each queue."""
     group = page.name("group")
     document = await page.get("groups", group)
-    lag = await page.get("groups", group, "lag")
+    lag = await page.part("groups", group, "lag")
     stats = await page.find("groups", group, "stats", range="15m", step="15s")
     parked = await page.find("groups", group, "parked")
     return page.show(
@@ -88,7 +104,7 @@ async def one_group(page: Page) -> Outcome:
         rates=None if stats is None else stats["rates"]["1m"],
         parked=[] if parked is None else parked["parked"],
         may_release=await page.may("UPDATE", group=group),
-        kinds={each["topic"]: each["consumption"] for each in lag["subscriptions"]},
+        kinds={each["topic"]: each["consumption"] for each in lag["subscriptions"]} if lag else {},
         queues_max=QUEUES_SHOWN_MAX,
         **group_crumbs(page, group),
     )

@@ -54,7 +54,8 @@ async def look_through(page: Page) -> Outcome:
         seek = await _seek(page, topic)
         rows, scanned, cursor = await _found(page, topic, seek)
     except Refused as error:
-        if error.status not in {400, 404, 422} or error.problem["code"] == "TOPIC_NOT_FOUND":
+        is_of_what_was_asked = error.status in {400, 404, 422} or error.status >= 500
+        if not is_of_what_was_asked or error.problem["code"] == "TOPIC_NOT_FOUND":
             raise
         values |= {"problem": error.problem, "rows": [], "scanned": 0, "cursor": None}
         return page.show("messaging/messages.html", status=error.status, **values)
@@ -69,6 +70,9 @@ async def _seek(page: Page, topic: str) -> Seek:
         direction = _DIRECTIONS[0]
     queue, offset = page.number("queue"), page.number("offset")
     from_ms, until_ms = _moment(page, "from"), _moment(page, "until")
+    for name, number in (("queue", queue), ("offset", offset)):
+        if number is None and page.query(name):
+            raise _unclear(page.gettext("This is no whole number: %s") % page.query(name))
     if offset is not None and queue is None:
         raise _unclear(page.gettext("An offset is one of a queue: choose the queue too."))
     if queue is not None and offset is not None and not page.query("cursor"):
@@ -133,11 +137,17 @@ async def one_message(page: Page) -> Outcome:
     body = base64.b64decode(message.get("body_base64", ""))
     asked = page.query("group")
     groups = await groups_of(page, topic)
-    standings = []
-    for group in dict.fromkeys([*([asked] if asked else []), *groups]):
-        found = await page.find("topics", topic, "messages", message_id, "delivery", group=group)
+    standings, is_known = [], True
+    for group in dict.fromkeys([*([asked] if asked else []), *groups.names]):
+        delivery = ("topics", topic, "messages", message_id, "delivery")
+        found = await page.find(*delivery, group=group)
         if found is not None:
             standings.append(found)
+        elif page.is_missing(*delivery, group=group):  # nor is it for the others: of one queue all
+            break
+        elif group == asked:
+            is_known = False
+    is_complete = not page.missing
     trace = await page.find("topics", topic, "messages", message_id, "trace")
     return page.show(
         "messaging/message.html",
@@ -147,7 +157,9 @@ async def one_message(page: Page) -> Outcome:
         forms=FORMS,
         standings=standings,
         asked=asked,
-        is_known=not asked or any(each["group"] == asked for each in standings),
+        is_known=is_known,
+        is_complete=is_complete,
+        is_whole=groups.is_whole,
         trace=trace,
         may_publish=await page.may("PUB", topic=topic),
     )

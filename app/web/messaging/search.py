@@ -20,6 +20,7 @@ async def search(page: Page) -> Outcome:
     asked, within = page.query("q"), page.query("topic")
     values: dict[str, Any] = {"asked": asked, "within": within}
     values |= {"topics": [], "groups": [], "messages": [], "searched": 0, "is_more": False}
+    values["unknown"] = unknown = set[str]()
     if not asked:
         return page.show("messaging/search.html", **values)
     for kind in ("topics", "groups"):
@@ -28,7 +29,8 @@ async def search(page: Page) -> Outcome:
             values[kind] = [each["name"] for each in found[kind]]
         except Refused as error:  # what no name may be is no name
             if error.status not in {400, 403, 422}:
-                raise
+                page.lacks(address(kind, query={"prefix": asked}), error)
+                unknown.add(kind)
     if within:
         names = [within]
     else:
@@ -36,7 +38,12 @@ async def search(page: Page) -> Outcome:
         names = [each["name"] for each in listing["topics"]]
         values["is_more"] = bool(listing.get("next_page_token"))
     for name in names:
-        values["messages"] += await _in_topic(page, name, asked)
+        found, is_whole = await _in_topic(page, name, asked)
+        values["messages"] += found
+        if not is_whole:  # the next one may take as long to say that it is not there
+            unknown.add("messages")
+            values["is_more"] = values["is_more"] or len(names) > 1
+            break
         values["searched"] += 1
         if len(values["messages"]) >= SHOWN_MAX:
             values["is_more"] = values["is_more"] or values["searched"] < len(names)
@@ -44,8 +51,9 @@ async def search(page: Page) -> Outcome:
     return page.show("messaging/search.html", **values)
 
 
-async def _in_topic(page: Page, topic: str, asked: str) -> list[Any]:
-    """Messages of the topic with that id, unique id or key, the newest first."""
+async def _in_topic(page: Page, topic: str, asked: str) -> tuple[list[Any], bool]:
+    """Messages of the topic with that id, unique id or key, the newest first; and whether all that
+    was asked is answered. After what is not, no more is asked."""
     found: dict[str, Any] = {}
     shown: Asked = {"page_size": SHOWN_MAX, "body": "base64"}
     wheres = []
@@ -60,8 +68,9 @@ async def _in_topic(page: Page, topic: str, asked: str) -> list[Any]:
             answer = (await page.api.ask("GET", where)).json()
         except Refused as error:
             if error.status not in {400, 403, 404, 422}:
-                raise
+                page.lacks(where, error)
+                return list(found.values()), False
             continue
         for message in answer.get("messages", [answer]) if answer else []:
             found[message["message_id"]] = with_preview(message)
-    return list(found.values())
+    return list(found.values()), True

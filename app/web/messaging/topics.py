@@ -1,7 +1,8 @@
 """The list of topics, and one topic: its queues, groups and settings; making and deleting one."""
 
 import re
-from typing import Any, Final
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple
 
 from app.web.serving.api import Asked, Refused, address
 from app.web.serving.families import LIVE_S, Family
@@ -78,11 +79,14 @@ async def make_topic(page: Page) -> Outcome:
 async def one_topic(page: Page) -> Outcome:
     """Its queues and what goes through it."""
     topic = page.name("topic")
-    stats = await page.get("topics", topic, "stats", step="15s")
-    queues = stats["queues"][:QUEUES_SHOWN_MAX]
+    stats = await page.part("topics", topic, "stats", step="15s")
+    queues = [] if stats is None else stats["queues"][:QUEUES_SHOWN_MAX]
     times: dict[int, int | None] = {}
-    if len(stats["queues"]) <= QUEUES_WITH_TIMES_MAX:
-        times = {each["queue_id"]: await _last_stored_ms(page, topic, each) for each in queues}
+    if stats is not None and len(stats["queues"]) <= QUEUES_WITH_TIMES_MAX:
+        for each in queues:
+            times[each["queue_id"]] = await _last_stored_ms(page, topic, each)
+            if page.missing:  # the next one may take as long to say that it is not there
+                break
     return page.show(
         "messaging/topic.html", topic=topic, stats=stats, queues=queues, times=times, tab="queues"
     )
@@ -97,20 +101,36 @@ async def _last_stored_ms(page: Page, topic: str, queue: dict[str, int]) -> int 
     where = address("topics", topic, "queues", str(queue["queue_id"]), "messages", query=query)
     try:
         found = (await page.api.ask("GET", where)).json()["messages"]
-    except Refused:  # it may have no messages meanwhile, or the reader may not see them
+    except Refused as error:  # it may have no messages meanwhile, or the reader may not see them
+        if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            page.lacks(where, error)
         return None
     return int(found[0]["store_time_ms"]) if found else None
 
 
-async def groups_of(page: Page, topic: str) -> list[str]:
-    """The groups that read the topic, of those that the reader may see, by name."""
+class GroupsOfTopic(NamedTuple):
+    """The groups that read a topic, by name."""
+
+    names: list[str]
+    is_whole: bool
+    """Whether there are no more than these, of those that the reader may see."""
+
+
+async def groups_of(page: Page, topic: str) -> GroupsOfTopic:
+    """The first ones, of those that the reader may see."""
     where = address("groups", query={"page_size": GROUPS_LOOKED_AT_MAX})
-    found = (await page.api.ask("GET", where)).json()["groups"]
-    return [
+    try:
+        found = (await page.api.ask("GET", where)).json()
+    except Refused as error:
+        page.lacks(where, error)
+        return GroupsOfTopic([], is_whole=True)
+    names = [
         group["name"]
-        for group in found
+        for group in found["groups"]
         if any(each["topic"] == topic for each in group["subscriptions"])
-    ][:GROUPS_SHOWN_MAX]
+    ]
+    is_whole = not found["next_page_token"] and len(names) <= GROUPS_SHOWN_MAX
+    return GroupsOfTopic(names[:GROUPS_SHOWN_MAX], is_whole)
 
 
 @family.page("/topics/{topic}/groups", live_s=LIVE_S)
@@ -119,11 +139,20 @@ async def groups_of_topic(page: Page) -> Outcome:
     topic = page.name("topic")
     await page.get("topics", topic)
     rows = []
-    for group in await groups_of(page, topic):
+    groups = await groups_of(page, topic)
+    for group in groups.names:
         lag = await page.find("groups", group, "lag", topic=topic)
         if lag is not None:
             rows.append(lag)
-    return page.show("messaging/topic_groups.html", topic=topic, rows=rows, tab="groups")
+        elif page.missing:  # the next one may take as long to say that it is not there
+            break
+    return page.show(
+        "messaging/topic_groups.html",
+        topic=topic,
+        rows=rows,
+        is_whole=groups.is_whole,
+        tab="groups",
+    )
 
 
 @family.page("/topics/{topic}/settings")

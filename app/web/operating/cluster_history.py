@@ -96,6 +96,13 @@ def _texts(gettext: Gettext) -> Mapping[str, str]:
         "shard_led": gettext("The node %(node)s leads the shard."),
         "shard_left": gettext("The node %(node)s stopped in order."),
         "shard_released": gettext("The shard is released: another store may take its name."),
+        "shard_drains": gettext(
+            "The shard drains: messages without a key go to other shards, those of keys still come."
+        ),
+        "shard_keys_moved": gettext(
+            "The shard drains, and its keys have moved: nothing new comes any more."
+        ),
+        "shard_takes_all": gettext("The shard takes messages again."),
         "node_fenced": gettext(
             "The node %(node)s takes no writes any more: another one leads its shard."
         ),
@@ -105,6 +112,10 @@ def _texts(gettext: Gettext) -> Mapping[str, str]:
         "replica_reset": gettext(
             "The replica of the node %(node)s begins anew: its data is thrown away and copied from"
             " the leader."
+        ),
+        "replica_cut": gettext(
+            "The node %(node)s cut off the end of its log, which the leader does not have and"
+            " nothing had confirmed."
         ),
         "replica_gave_up": gettext(
             "The node %(node)s came back with more than the leader has, and gave it up, as had been"

@@ -16,14 +16,12 @@ _EVENTS_SHOWN: Final = 20
 _SAMPLE: Final = re.compile(r"(\w+)(?:\{[^}]*\})? (\S+)")
 _SHOWN: Final = frozenset(
     {
-        *(
-            "rocketmq_storage_size",
-            "rocketmq_storage_flush_behind_bytes",
-            "curlew_http_connections",
-        ),
+        *("curlew_log_bytes", "curlew_log_unsynced_bytes", "curlew_http_connections"),
         *("curlew_streams", "curlew_waiting_requests", "curlew_storage_pending_bytes"),
         *("curlew_put_latency_sum", "curlew_put_latency_count", "rocketmq_timing_messages"),
         *("curlew_http_refused_total", "curlew_producers", "curlew_idempotency_keys"),
+        *("curlew_disk_bytes", "curlew_disk_free_bytes", "curlew_log_segments"),
+        *("curlew_log_sync_seconds_sum", "curlew_log_sync_seconds_count"),
         *("curlew_store_damage_total", "rocketmq_half_messages", "rocketmq_topic_number"),
     }
 )
@@ -32,15 +30,15 @@ _SHOWN: Final = frozenset(
 @family.page("/nodes", live_s=LIVE_S)
 async def nodes(page: Page) -> Outcome:
     """All nodes and shards, what happened, and what the node that answers says of itself."""
-    found = await page.get("cluster")
-    events = await page.get("cluster", "events", page_size=_EVENTS_SHOWN)
+    found = await page.part("cluster") or {"nodes": [], "shards": []}
+    events = await page.part("cluster", "events", page_size=_EVENTS_SHOWN) or {"events": []}
     return page.show(
         "operating/nodes.html",
         nodes=found["nodes"],
         shards=found["shards"],
         events=happened(events["events"], page.gettext),
         replicated=[each for each in found["shards"] if each.get("replicas")],
-        may_hand_over=await page.may("ADMIN"),
+        may_change=await page.may("ADMIN"),
         silent_ms=_SILENT_MS,
         health=await _health(page),
         figures=await _figures(page),
@@ -57,7 +55,7 @@ async def _health(page: Page) -> Json:
 
 
 async def _figures(page: Page) -> dict[str, float]:
-    """Sums of the node's metrics by name; one that follows has none of the store and of topics."""
+    """Sums of the node's metrics by name; one that follows has none of messages and topics."""
     sums: dict[str, float] = {}
     try:
         text = (await page.api.ask("GET", "/metrics")).body.decode()

@@ -1,8 +1,9 @@
 """One shard of several replicas: who leads it, and handing it over to another node."""
 
 import asyncio
+from collections.abc import Awaitable
 from http import HTTPStatus
-from typing import Final
+from typing import Final, NamedTuple
 
 from app.web.serving.api import Document, Json, Refused
 from app.web.serving.families import Family
@@ -15,7 +16,29 @@ HAND_OVER_SECONDS: Final = 6.0
 later."""
 LOOK_SECONDS: Final = 0.1
 """Between two looks."""
-_SHOWN_AGAIN: Final = frozenset({HTTPStatus.CONFLICT, HTTPStatus.SERVICE_UNAVAILABLE})
+DRY: Final = {"dry_run": "true"}
+"""The query of a preview."""
+_SHOWN_AGAIN: Final = frozenset(
+    {HTTPStatus.CONFLICT, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE}
+)
+
+
+class Tried(NamedTuple):
+    """What an operation says, or why it is refused."""
+
+    found: Document | None
+    problem: Json | None
+
+
+async def tried(acting: Awaitable[Document]) -> Tried:
+    """Its outcome, where a refusal is to be told on the page that has asked. Raises any other
+    `Refused`."""
+    try:
+        return Tried(await acting, None)
+    except Refused as error:
+        if error.status not in _SHOWN_AGAIN:
+            raise
+        return Tried(None, error.problem)
 
 
 @family.page("/nodes/shards/{shard}/hand-over")
@@ -25,7 +48,7 @@ async def plan(page: Page) -> Outcome:
 
 
 async def _plan(page: Page, problem: Json | None = None) -> Outcome:
-    shard = await _shard(page)
+    shard = await shard_of(page)
     return page.show(
         "operating/hand_over.html",
         status=HTTPStatus.OK if problem is None else HTTPStatus.CONFLICT,
@@ -38,7 +61,8 @@ async def _plan(page: Page, problem: Json | None = None) -> Outcome:
     )
 
 
-async def _shard(page: Page) -> Document:
+async def shard_of(page: Page) -> Document:
+    """The shard of the path, as `GET /v1/cluster` has it."""
     name = page.name("shard")
     for each in (await page.get("cluster"))["shards"]:
         if each["name"] == name:
@@ -51,12 +75,10 @@ async def _shard(page: Page) -> Document:
 async def hand_over(page: Page) -> Outcome:
     """Begin it, and tell what came of it."""
     name, node = page.name("shard"), page.form.get("node", "").strip()
-    try:
-        begun = await page.act("POST", "shards", name, "hand-over", json={"node": node or None})
-    except Refused as error:
-        if error.status not in _SHOWN_AGAIN:
-            raise
-        return await _plan(page, error.problem)
+    asked = page.act("POST", "shards", name, "hand-over", json={"node": node or None})
+    begun, problem = await tried(asked)
+    if begun is None:
+        return await _plan(page, problem)
     told = {"name": name, "node": begun["to"]}
     if not begun["changed"]:
         text = page.gettext("The node %(node)s leads the shard “%(name)s” already.")
@@ -81,7 +103,7 @@ async def _leader_behind(page: Page, epoch: int) -> str | None:
     try:
         async with asyncio.timeout(HAND_OVER_SECONDS):
             while True:
-                shard = await _shard(page)
+                shard = await shard_of(page)
                 if shard["epoch"] > epoch and shard["leader"] and shard["answers"]:
                     return str(shard["leader"])
                 await asyncio.sleep(LOOK_SECONDS)

@@ -7,6 +7,7 @@ by others, and are listed with their origin in `vendor/manifest.toml`.
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Final, NamedTuple
@@ -46,8 +47,9 @@ class Assets:
         return self._served.get(hashed_name)
 
 
+@cache
 def packaged_assets() -> Assets:
-    """The files of this package. Blocks; called once, at the start."""
+    """The files of this package. Blocks when it is called first, at the start."""
     folder = files("app.web") / "static"
     return Assets({entry.name: entry.read_bytes() for entry in _served(folder)})
 

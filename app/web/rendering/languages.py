@@ -8,6 +8,7 @@ and texts over several lines. Languages with one plural form only, as Chinese ha
 
 import ast
 from collections.abc import Mapping
+from functools import cache
 from gettext import NullTranslations
 from importlib.resources import files
 from typing import Final
@@ -67,8 +68,9 @@ def _enter(found: dict[str, str], entry: Mapping[str, str]) -> None:
         found[original] = entry.get("msgstr") or entry.get("msgstr[0]") or ""
 
 
-def packaged_translations() -> dict[str, NullTranslations]:
-    """By language. Blocks; called once, at the start."""
+@cache
+def packaged_translations() -> Mapping[str, NullTranslations]:
+    """By language. Blocks when it is called first, at the start."""
     folder = files("app.web") / "locale"
     found: dict[str, NullTranslations] = {ENGLISH: NullTranslations()}
     for code in LANGUAGES:

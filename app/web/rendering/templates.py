@@ -5,14 +5,15 @@ under the name `ui`.
 """
 
 from collections.abc import Mapping
+from functools import cache
 from gettext import NullTranslations
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from app.web.rendering.api_texts import translator_of
-from app.web.rendering.assets import Assets
-from app.web.rendering.languages import LANGUAGES
+from app.web.rendering.assets import Assets, packaged_assets
+from app.web.rendering.languages import LANGUAGES, packaged_translations
 from app.web.rendering.values import FILTERS
 
 LIVE_BEGINS: Final = "<!-- live -->"
@@ -35,6 +36,13 @@ class Templates:
         """What of a page changes while it is open."""
         text = self.render(language, template, values)
         return text.partition(LIVE_BEGINS)[2].partition(LIVE_ENDS)[0]
+
+
+@cache
+def packaged_templates() -> Templates:
+    """The templates with the files and languages of this package, the same in each site of the
+    process: each is compiled once."""
+    return Templates(packaged_assets(), packaged_translations())
 
 
 def _environment(assets: Assets, translations: NullTranslations) -> Environment:

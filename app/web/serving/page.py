@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from app.web.serving.api import Api, Document, Refused, address
+from app.web.serving.api import Api, Document, Json, Refused, address
 from app.web.serving.sessions import Session, Sessions, session_name
 
 PAGE_SIZE: Final = 50
@@ -57,12 +57,16 @@ class Page:
     translations: NullTranslations
     session: Session | None
     sessions: Sessions
+    makes_key: set[str]
+    """Principals for which this site makes a key: each for one request at a time."""
     form: Mapping[str, str] = field(default_factory=dict)
     """Of a POST; the last one of each name."""
     choices: Mapping[str, list[str]] = field(default_factory=dict)
     """Of a POST, all of each name."""
     principal: str | None = None
     """Who reads; None: the node asks nobody for a name."""
+    missing: dict[str, Json] = field(default_factory=dict)
+    """Parts that cannot be shown now, with why."""
     memory: dict[str, Any] = field(default_factory=dict)
     """Of a live page: what a handler keeps from one time to the next."""
 
@@ -75,6 +79,10 @@ class Page:
     def query(self, name: str, otherwise: str = "") -> str:
         """A parameter of the address, without blanks around it."""
         return self.request.query_params.get(name, otherwise).strip()
+
+    def exactly(self, name: str) -> str:
+        """A parameter of the address with the blanks that it has: a name that may have them."""
+        return self.request.query_params.get(name, "")
 
     def number(self, name: str) -> int | None:
         """A parameter that is a whole number; None when it is left out or is none."""
@@ -93,13 +101,33 @@ class Page:
         return await self.api.get(*names, **query)
 
     async def find(self, *names: str, **query: str | int | None) -> Document:
-        """As `get`; None when there is no such thing or the reader may not see it."""
+        """As `part`; None also when there is no such thing or the reader may not see it."""
         try:
-            return await self.api.get(*names, **query)
+            return await self.part(*names, **query)
         except Refused as error:
             if error.status in {HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN}:
                 return None
             raise
+
+    async def part(self, *names: str, **query: str | int | None) -> Document:
+        """As `get`, of a part without which the page is a page all the same: None when the node
+        cannot answer for it now, and the page says so above the rest."""
+        try:
+            return await self.api.get(*names, **query)
+        except Refused as error:
+            self.lacks(address(*names, query=query), error)
+            return None
+
+    def is_missing(self, *names: str, **query: str | int | None) -> bool:
+        """Whether that `part` is one that cannot be shown now."""
+        return address(*names, query=query) in self.missing
+
+    def lacks(self, what: str, error: Refused) -> None:
+        """Have the page say that a part is not shown, and why. Raises `error` again when it is a
+        refusal of this request, and none of what the node can answer now."""
+        if error.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise error
+        self.missing[what] = error.problem
 
     async def act(
         self,

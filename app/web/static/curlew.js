@@ -105,9 +105,10 @@
   // A dangerous act waits until the name is typed; the node checks it as well
   document.addEventListener('input', event => {
     const typed = event.target.closest?.('[data-typed]');
-    if (typed) find('button', typed.form).disabled = typed.value !== typed.dataset.typed;
+    if (typed) allow(typed.form, typed.value === typed.dataset.typed);
   });
-  for (const typed of all('[data-typed]')) find('button', typed.form).disabled = true;
+  const allow = (form, may) => { for (const button of all('button', form)) button.disabled = !may; };
+  for (const typed of all('[data-typed]')) allow(typed.form, false);
 
   // Shortcuts
   const keys = find('#keys');

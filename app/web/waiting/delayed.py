@@ -1,6 +1,5 @@
 """Delayed messages: what is due when, and those of one topic, to cancel or to deliver now."""
 
-from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote
 
@@ -9,6 +8,8 @@ from app.web.serving.families import Family
 from app.web.serving.page import PAGE_SIZE, Moved, Outcome, Page
 
 family: Final = Family("delayed", label="Delayed messages", path="delayed", key="l")
+
+_OVER: Final = frozenset({"MESSAGE_NOT_FOUND", "ALREADY_DELIVERED"})
 
 
 @family.page("/delayed")
@@ -47,8 +48,11 @@ async def of_topic(page: Page) -> Outcome:
 async def confirm(page: Page) -> Outcome:
     """What would be cancelled."""
     topic = page.name("topic")
-    message = await page.get("topics", topic, "scheduled", page.query("handle"))
     way = f"delayed/{quote(topic, safe='')}"
+    try:
+        message = await page.get("topics", topic, "scheduled", page.query("handle"))
+    except Refused as error:
+        return Moved(way, _over(page, error))
     crumbs = [(page.gettext("Delayed messages"), "delayed"), (topic, way)]
     return page.show("waiting/cancel.html", topic=topic, message=message, crumbs=crumbs)
 
@@ -72,7 +76,12 @@ async def _change(page: Page, method: str, verb: str, done: str) -> Outcome:
     try:
         await page.act(method, "topics", topic, "scheduled", f"{handle}{verb}")
     except Refused as error:
-        if error.status != HTTPStatus.NOT_FOUND:
-            raise
-        done = page.gettext("The message no longer waits: it was delivered or cancelled before.")
+        done = _over(page, error)
     return Moved(way, done)
+
+
+def _over(page: Page, error: Refused) -> str:
+    """That somebody, or its time, was first. Raises the error again when it is another."""
+    if error.problem["code"] not in _OVER:
+        raise error
+    return page.gettext("The message no longer waits: it was delivered or cancelled before.")

@@ -27,12 +27,14 @@ HINTS: Final = {
     "fetchoffset.numretries": _RETRIES,
     "fetchoffset.retryintervalms": _RETRIES,
     "usedeprecatedoffsetfetching": "there is one way of asking for offsets; leave it out",
-    **dict.fromkeys(("groupid", "group"), _GROUP),
+    **dict.fromkeys(("groupid", "group_id", "group"), _GROUP),
     **dict.fromkeys(("brokers", "servers", "bootstrapservers", "url", "host"), _ADDRESS),
     **dict.fromkeys(("apikey", "api_key", "api.key"), _KEY),
     **dict.fromkeys(("partition", "partitions"), _QUEUES),
     **dict.fromkeys(("retries", "retrybackoffms", "retrymaxbackoffms"), _RETRIES),
     "cafile": _AUTHORITIES,
+    "paths": "'topics' names several topics, with commas",
+    "headers": "'includeHeaders' adds a column; a name behind 'headers.' gives requests a header",
 }
 """By names in lower case."""
 CLIENT_HINTS: Final = {
@@ -46,6 +48,7 @@ CLIENT_HINTS: Final = {
     "request.timeout.ms": "'readTimeoutMs' bounds a request",
     **dict.fromkeys(("max.poll.records", "max.partition.fetch.bytes", "fetch.max.bytes"), _PULLS),
     **dict.fromkeys(("batch.size", "max.request.size", "linger.ms", "buffer.memory"), _REQUESTS),
+    "client.rack": "'readFrom' says from which replica of a queue a task reads",
     "compression.type": "'compression' = zstd packs what goes over the network",
     "acks": "a topic's setting 'flush' says when a row counts as stored",
     "enable.idempotence": "'idempotence' is true by default",

@@ -10,11 +10,13 @@ import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from pyspark_curlew.errors import OptionConflict, OptionInvalid, OptionMissing, OptionUnknown
 from pyspark_curlew.kafka_names import hint_for
 
+Choice = TypeVar("Choice", bound=str)
+"""A word of several."""
 HEADER_PREFIX: Final = "headers."
 _OF_SPARK: Final = frozenset(
     {
@@ -80,11 +82,12 @@ class OptionReader:
             raise OptionMissing(f"option {name!r} is required to have a value when it is given")
         return value.strip()
 
-    def choice(self, name: str, default: str, *allowed: str) -> str:
+    def choice(self, name: str, default: Choice, *others: Choice) -> Choice:
         value = self.text(name, default)
+        allowed = {each.lower(): each for each in (default, *others)}
         if value.lower() not in allowed:
             raise OptionInvalid(f"option {name!r} = {value!r} is not one of {', '.join(allowed)}")
-        return value.lower()
+        return allowed[value.lower()]
 
     def whole(self, name: str, default: int, *, minimum: int, maximum: int = 10**18 - 1) -> int:
         given = self.whole_or_none(name, minimum=minimum)
@@ -139,7 +142,7 @@ def _suggestions(unknown: Sequence[str], known: Sequence[str]) -> str:
     found = {name: _suggestion(name, known) for name in unknown}
     parts = [f"option {name!r} is not known{hint}" for name, hint in found.items()]
     if not all(found.values()):
-        parts.append(f"known are {', '.join(known)}")
+        parts.append(f"known are {', '.join(map(_shown, known))}")
     return "; ".join(parts)
 
 
@@ -150,5 +153,9 @@ def _suggestion(name: str, known: Sequence[str]) -> str:
     lowered = {each.lower(): each for each in known}
     nearest = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
     if nearest:
-        return f"; did you mean {lowered[nearest[0]]!r}?"
+        return f"; did you mean {_shown(lowered[nearest[0]])!r}?"
     return ""
+
+
+def _shown(name: str) -> str:
+    return f"{name}<name>" if name == HEADER_PREFIX else name

@@ -148,7 +148,7 @@ def _parse(reader: OptionReader, start: Point) -> SourceOptions:
 
 
 def _with_nodes(http: HttpOptions, reader: OptionReader) -> HttpOptions:
-    chosen = reader.choice("readFrom", "leader", "leader", "any", "endpoint")
+    chosen = reader.choice("readFrom", "leader", "any", "endpoint")
     return replace(http, to_leaders=chosen == "leader", reads_any=chosen == "any")
 
 

@@ -6,10 +6,13 @@ Arguments: endpoint, topic, folder, a time-out in ms, and copies as topic=idempo
 import os
 import sys
 from pathlib import Path
+from time import monotonic
 
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark_curlew import register
+
+EXECUTORS_SECONDS = 60
 
 
 def main() -> None:
@@ -30,9 +33,18 @@ def main() -> None:
             .start()
         )
         query.awaitTermination()
-    executors = spark.sparkContext.parallelize(range(8), 8).map(_place).distinct().collect()
-    sys.stdout.write(f"{len(executors)} executors\n")
+    sys.stdout.write(f"{len(_executors(spark))} executors\n")
     spark.stop()
+
+
+def _executors(spark: SparkSession) -> set[str]:
+    """Who does work, until there are two or the time is over: one may still be at an attempt that
+    was overtaken, and leaves all tasks to the other."""
+    found: set[str] = set()
+    ends_s = monotonic() + EXECUTORS_SECONDS
+    while len(found) < 2 and monotonic() < ends_s:
+        found.update(spark.sparkContext.parallelize(range(8), 8).map(_place).collect())
+    return found
 
 
 def _place(_number: int) -> str:

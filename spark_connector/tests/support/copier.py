@@ -2,13 +2,22 @@
 
 Arguments: endpoint, folder, trigger (`once` ends with what was there, `always` goes on), and more
 options of source and sink as JSON. Two queries run: to `copy` with a sink that is idempotent, to
-`twice` with one that is not.
+`twice` with one that is not. A copy has another key and tag than the message, the same properties,
+and a tenth of the rows is delivered later.
 """
 
 import json
 import sys
 
 from spark_connector.tests.support.session import local_session
+
+CHANGED = (
+    "concat('x-', cast(key AS string)) AS key",
+    "value",
+    "'copied' AS tag",
+    "properties",
+    "CASE WHEN cast(cast(value AS string) AS int) % 10 = 0 THEN 300 ELSE 0 END AS delayMs",
+)
 
 
 def main() -> None:
@@ -22,10 +31,10 @@ def main() -> None:
     queries = [
         spark.readStream.format("curlew")
         .options(**address, topic="orders", startingOffsets="earliest")
-        .options(maxOffsetsPerTrigger="1600")
+        .options(maxOffsetsPerTrigger="1600", includeProperties="true")
         .options(**of_source)
         .load()
-        .select("key", "value")
+        .selectExpr(*CHANGED)
         .writeStream.format("curlew")
         .options(**address, topic=copy, checkpointLocation=f"{folder}/checkpoint-{copy}")
         .options(sendMaxMessages="20", idempotence=idempotence)

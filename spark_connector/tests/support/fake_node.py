@@ -71,6 +71,8 @@ class FakeNode:
         """By topic and queue, which address leads it."""
         self.replicas: dict[tuple[str, int], list[str]] = {}
         """The same: which addresses have it in sync, where those are not its leader alone."""
+        self.closed: set[tuple[str, int]] = set()
+        """Topics and queues that are only read."""
         self.committed: dict[tuple[str, str], dict[int, int]] = {}
         self.sent: list[tuple[str, int, bytes]] = []
         self.seals: list[tuple[str, int]] = []
@@ -171,6 +173,7 @@ class FakeNode:
                 "queue_id": queue,
                 "shard": leader,
                 "leader": leader,
+                "perm": "r" if (name, queue) in self.closed else "rw",
                 "replicas": self.replicas.get((name, queue), [leader]),
             }
             for (name, queue), leader in self.leaders.items()

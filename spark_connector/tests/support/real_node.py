@@ -1,8 +1,9 @@
 """A real Curlew node for the connector's tests: `curlew dev` beside them, spoken to over HTTP."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 
 import urllib3
@@ -26,11 +27,20 @@ class RealNode:
         answer = self._pool.request("DELETE", f"{self.base_url}/v1/topics/{name}")
         assert answer.status == 204, answer.data
 
-    def send(self, topic: str, queue: int, *bodies: bytes, tag: str = "t") -> list[str]:
-        """Store the bodies behind each other in one queue; return the message ids."""
+    def send(
+        self,
+        topic: str,
+        queue: int,
+        *bodies: bytes,
+        tag: str = "t",
+        more: Sequence[Mapping[str, object]] = (),
+    ) -> list[str]:
+        """Store the bodies behind each other in one queue; return the message ids. `more`: what
+        else each of the messages has, if anything."""
         messages = [
             {"text": body.decode(), "queue_id": queue, "tag": tag, "keys": [f"k-{body.decode()}"]}
-            for body in bodies
+            | dict(others)
+            for body, others in zip_longest(bodies, more, fillvalue={})
         ]
         answer = self._request("POST", f"/v1/topics/{topic}/messages:batch", {"messages": messages})
         return [result["message_id"] for result in answer["results"]]
@@ -45,6 +55,15 @@ class RealNode:
         """Of how many queues the node knows who leads them."""
         answer = self._pool.request("GET", f"{self.base_url}/v1/topics/{topic}/route")
         return sum(row["leader"] is not None for row in json.loads(answer.data)["queues"])
+
+    def drain(self, shard: str, *, keys: bool) -> None:
+        """Have the shard take nothing that is new; with `keys`, none of a key either."""
+        self._request("POST", f"/v1/shards/{shard}/drain", {"keys": keys})
+
+    def perms(self, topic: str) -> list[str]:
+        """What clients may do with each queue."""
+        answer = self._pool.request("GET", f"{self.base_url}/v1/topics/{topic}/route")
+        return [row["perm"] for row in json.loads(answer.data)["queues"]]
 
     def _request(self, method: str, path: str, document: object) -> dict[str, list[dict[str, str]]]:
         answer = self._pool.request(

@@ -1,5 +1,6 @@
 """What a member says and hears, its queues, its file, and frames: without a node."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -7,12 +8,18 @@ from typing import Any
 from zlib import crc32
 
 import pytest
+from curlew_client.aio.pool import AsyncPool
+from curlew_client.aio.sending import AsyncSender
 from curlew_client.assigned.offset_file import OffsetFile
 from curlew_client.assigned.options import MemberOptions, member_options
 from curlew_client.assigned.records import Damaged, Polled, QueueName, Source, read_poll
+from curlew_client.assigned.running import RunningMember
 from curlew_client.assigned.share import News, Said, Share
 from curlew_client.consuming.decisions import Decision
+from curlew_client.consuming.working import Handler
 from curlew_client.errors import OffsetExpired
+from curlew_client.options import Options
+from curlew_client.session import Session
 from curlew_client.wire import frames
 from curlew_client.wire.http1 import Answer
 
@@ -287,6 +294,47 @@ def test_an_offset_file_is_what_was_saved_last(tmp_path: Path) -> None:
     path.write_text("{}")
     with pytest.raises(ValueError, match="is no offset file"):
         OffsetFile(path, "prices")
+
+
+@pytest.mark.parametrize(
+    ("kept", "asked", "said"),
+    [
+        (None, "eu", "of no namespace"),
+        ("eu", None, "of namespace 'eu'"),
+        ("eu", "us", "of namespace 'eu'"),
+    ],
+)
+def test_an_offset_file_is_of_one_namespace(
+    tmp_path: Path, kept: str | None, asked: str | None, said: str
+) -> None:
+    path = tmp_path / "prices.json"
+    file = OffsetFile(path, "prices", kept)
+    file.save({ONE: 7})
+    file.close()
+    with pytest.raises(ValueError, match=said):
+        OffsetFile(path, "prices", asked)
+    again = OffsetFile(path, "prices", kept)
+    assert again.places == {ONE: 7}
+    again.close()
+
+
+def test_an_assigned_consumer_keeps_the_namespace_of_its_client_in_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "prices.json"
+    of_none = OffsetFile(path, "prices")
+    of_none.save({ONE: 7})
+    of_none.close()
+    session = Session(options=Options(namespace="eu"))
+
+    async def run() -> None:
+        RunningMember(
+            session,
+            AsyncSender(session, AsyncPool(None, 1.0)),
+            member_options("prices", "orders", broadcast=True, offset_file=path),
+            Handler(print, False, 1, None, 1_000, 1_000_000, 1_000),
+        )
+
+    with pytest.raises(ValueError, match="of no namespace"):
+        asyncio.run(run())
 
 
 def test_an_offset_file_is_synced_before_it_is_in_place(

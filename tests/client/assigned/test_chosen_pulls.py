@@ -1,15 +1,18 @@
 """Reads of chosen queues: what one queue gave is not lost by what another says."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from curlew_client.assigned.places import Places
 from curlew_client.assigned.pulling import ChosenPulls
 from curlew_client.assigned.queues import OwnedQueue
 from curlew_client.assigned.records import Polled, QueueName
-from curlew_client.errors import ConnectionFailed
+from curlew_client.errors import ConnectionFailed, ServiceError
+from curlew_client.wire.http1 import Answer
 from typing_extensions import override
 
 pytestmark = pytest.mark.anyio
@@ -95,3 +98,23 @@ async def test_what_is_kept_of_a_queue_that_was_sought_is_dropped() -> None:
     await asyncio.wait([reading])
     await pulls.seek(QueueName("orders", 0), 0)
     assert await pulls.polled() == ["again"]
+
+
+async def test_rows_that_a_shard_did_not_commit_are_no_success() -> None:
+    asked: list[str] = []
+    row = {"topic": "orders", "queue_id": 1, "offset": 5, "code": "SHARD_UNAVAILABLE"}
+
+    async def call(_method: str, path: str, _body: bytes, **_: object) -> tuple[Answer, str]:
+        asked.append(path)
+        shown = {"offsets": [], "refused": [{**row, "detail": "away"}]}
+        body = json.dumps(shown if "orders" in path else {"offsets": []}).encode()
+        return Answer(207, b"", body, keep_alive=True), "http://a:1"
+
+    session: Any = SimpleNamespace(timeout_s=1.0, options=SimpleNamespace(retries=0))
+    sender: Any = SimpleNamespace(call=call)
+    places = {QueueName("orders", 1): 5, QueueName("bills", 0): 2}
+    with pytest.raises(ServiceError, match="away") as raised:
+        await Places(session, sender).commit("billing", places)
+    assert raised.value.code == "SHARD_UNAVAILABLE"
+    assert len(asked) == 2
+    await Places(session, sender).commit("billing", {QueueName("bills", 0): 2})

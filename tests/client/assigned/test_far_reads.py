@@ -25,15 +25,18 @@ class ScriptedSender:
         self.asked: list[tuple[bool, str | None]] = []
         self.routes = 0
 
+    async def leader_of_most(self, _queues: object) -> str | None:
+        return None
+
     async def call(
-        self, _method: str, target: str, *, lines: str = "", replica: str | None = None, **_: Any
+        self, _method: str, target: str, *, lines: str = "", first: str | None = None, **_: Any
     ) -> tuple[Any, str]:
         if target.endswith("/route"):
             self.routes += 1
             if isinstance(self.route, Exception):
                 raise self.route
             return SimpleNamespace(body=json.dumps(self.route).encode()), "http://a"
-        self.asked.append(("mq-read: any\r\n" in lines, replica))
+        self.asked.append(("mq-read: any\r\n" in lines, first))
         said = {"mq-next-offset": "0", "mq-up-to-date": "false", **self.answers.pop(0)}
         return SimpleNamespace(headers=said, body=b""), "http://a"
 
@@ -43,9 +46,12 @@ def learned(url: str) -> Any:
     return None if url == "http://x" else SimpleNamespace(url=url)
 
 
-async def asked_with(sender: ScriptedSender) -> list[tuple[bool, str | None]]:
+async def asked_with(sender: ScriptedSender, gone: str = "") -> list[tuple[bool, str | None]]:
     session: Any = SimpleNamespace(
-        timeout_s=1.0, options=SimpleNamespace(retries=0, routes=True), learned=learned
+        timeout_s=1.0,
+        options=SimpleNamespace(retries=0, routes=True),
+        learned=learned,
+        routes=SimpleNamespace(may_ask=lambda url, _now_s: url != gone),
     )
     options: Any = SimpleNamespace(group="billing", topics={}, start=None)
     nothing: Any = None
@@ -83,3 +89,8 @@ async def test_a_suggestion_is_followed_until_the_end_of_the_queue() -> None:
 async def test_without_a_route_any_node_is_asked(route: Any) -> None:
     sender = ScriptedSender({"mq-suggest-read": "any"}, {}, route=route)
     assert await asked_with(sender) == [(False, None), (True, None)]
+
+
+async def test_a_replica_that_cannot_be_reached_is_left_alone() -> None:
+    sender = ScriptedSender({"mq-suggest-read": "any"}, {})
+    assert await asked_with(sender, gone="http://b") == [(False, None), (True, None)]

@@ -3,9 +3,8 @@ gone. By rules without I/O, against scripted nodes, and against three nodes of t
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from curlew_client.producing.routes import ASIDE_S, Routes, java_hash
 
 from app.api.relay.relay import Relay
 from app.domain.message import java_hash as nodes_hash
+from app.domain.message import queue_among
 from tests.support.clients.scripted_node import (
     ScriptedNode,
     Step,
@@ -27,8 +27,7 @@ from tests.support.clients.scripted_node import (
     scripted,
     stored,
 )
-from tests.support.cluster.three_nodes import ServedNode, three_nodes
-from tests.support.metadata.databases import PostgresDatabases
+from tests.support.cluster.three_nodes import ServedNode
 
 URLS = ("http://a:1", "http://b:1", "http://c:1")
 VALID_MS = 30_000
@@ -115,6 +114,26 @@ def test_only_queues_that_take_messages_count() -> None:
     keyed = found.way(plain(sharding_key="k"), 0)
     assert keyed is not None
     assert keyed.queue_id == abs(java_hash("k")) % 2
+
+
+@pytest.mark.parametrize("takes", ["keyed", "none"])
+def test_keys_stay_in_a_shard_that_drains_until_they_move(takes: str) -> None:
+    found = routes(*URLS)
+    shown = document(*URLS) | {"write_queues": 3}
+    shown["queues"][1] |= {"perm": "r", "takes": takes}
+    found.keep("orders", 200, None, json.dumps(shown).encode(), 0)
+    ways = [found.way(plain(), 0) for _ in range(6)]
+    assert {way.queue_id for way in ways if way} == {0, 2}
+    for key in map(str, range(30)):
+        number = abs(java_hash(key))
+        way = found.way(plain(sharding_key=key), 0)
+        assert way is not None
+        is_moved = number % 3 == 1 and takes == "none"
+        moved = queue_among(key, (0, 2)) if is_moved else number % 3
+        assert (way.queue_id, way.url) == (moved, URLS[moved])
+    named = found.way(plain(queue_id=1), 0)
+    assert named is not None
+    assert named.url == URLS[1]
 
 
 def test_a_shard_without_a_leader_gets_nothing_that_may_go_elsewhere() -> None:
@@ -422,14 +441,6 @@ def test_a_server_without_routes_is_not_asked_again_and_again(
 
 
 # --- three nodes of three shards
-
-
-@pytest.fixture
-async def nodes(
-    tmp_path: Path, postgres_databases: PostgresDatabases
-) -> AsyncIterator[list[ServedNode]]:
-    async with three_nodes(tmp_path, postgres_databases.migrated()) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ much to do, at any node to wait. By rules without I/O, and against three nodes o
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,31 +14,19 @@ from curlew_client.consuming.decisions import Decision
 from curlew_client.consuming.leaders import Leaders, by_leader
 from curlew_client.consuming.messages import Received
 from curlew_client.errors import ConnectionFailed, NotAllowed, SystemBusy
-from curlew_client.options import believed, node_of
 from curlew_client.producing.routes import UNREACHED_S, Routes
 from curlew_client.wire.http1 import Answer
 
 from app.api.relay.over_shards import OverShards
-from tests.support.cluster.three_nodes import ServedNode, three_nodes
-from tests.support.metadata.databases import PostgresDatabases
+from tests.client.cluster.known_routes import known_routes
+from tests.support.cluster.three_nodes import ServedNode
 
 URLS = ("http://a:1", "http://b:1", "http://c:1")
 
 
 def leaders(*queues: tuple[str, str, str | None]) -> tuple[Leaders, Routes]:
     """A consumer of a topic with these queues: shard, permission, leader."""
-    routes = Routes(
-        lambda url: believed(url, [node_of("http://z:1")]),
-        lambda url: 0.0,
-        is_on=True,
-        is_one_given=True,
-    )
-    rows = [
-        {"queue_id": number, "shard": shard, "perm": perm, "leader": leader}
-        for number, (shard, perm, leader) in enumerate(queues)
-    ]
-    document = {"topic": "orders", "valid_ms": 30_000, "queues": rows}
-    routes.keep("orders", 200, None, json.dumps(document).encode(), 0)
+    routes = known_routes(*queues)
     return Leaders(routes, "orders"), routes
 
 
@@ -210,14 +196,6 @@ async def test_a_receive_that_is_given_up_behind_an_empty_look_is_asked_for_agai
 
 
 # --- three nodes of three shards
-
-
-@pytest.fixture
-async def nodes(
-    tmp_path: Path, postgres_databases: PostgresDatabases
-) -> AsyncIterator[list[ServedNode]]:
-    async with three_nodes(tmp_path, postgres_databases.migrated()) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def test_no_words_are_help_and_a_failure(run: Run) -> None:
         (("topic", "list", "--url", "127.0.0.1:8710"), "write 'http://127.0.0.1:8710'"),
         (("topic", "list", "--url", "a", "--context", "b"), "not both"),
         (("topic", "delete", "orders", *NOBODY, "--dry-run", "--key-file", "/none"), "/none"),
-        (("topic", "list", "--namespace", "a b", *NOBODY), "--namespace is 'a b'"),
+        (("topic", "list", "--namespace", "a b", *NOBODY), "namespace is 'a b'"),
         (("pull", "orders", "--offset", "1", "--tail", "1", *NOBODY), "give one of"),
         (("pull", "orders", "--from", "noon", *NOBODY), "--from is 'noon'; write a time"),
         (("send", "orders", "a", "--ndjson", *NOBODY), "not both"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from curlew_client.command.service import Service
 
 from tests.client.command.conftest import Run
 from tests.support.nodes.node import run_node
@@ -40,6 +41,18 @@ def test_a_group_is_put_elsewhere(curlew: Run) -> None:
     assert "2" in curlew("offsets", "show", "others").out.splitlines()[1].split()
     assert curlew("offsets", "ends", "seen").out.split()[-2:] == ["0", "3"]
     assert curlew("offsets", "ends", "seen", "1h").out.split()[-2:] == ["0", "0"]
+
+
+def test_a_copy_that_a_shard_did_not_take_is_no_success(
+    curlew: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"queue_id": queue_id, "offset": 2} for queue_id in range(2)]
+    refused = [{**rows[1], "code": "SHARD_UNAVAILABLE", "detail": "it is away"}]
+    monkeypatch.setattr(Service, "get", lambda *_: {"offsets": rows})
+    monkeypatch.setattr(Service, "request", lambda *_, **__: {"refused": refused})
+    done = curlew("offsets", "copy", "readers", "others", "seen", "--yes")
+    assert done.status == 1
+    assert done.err.splitlines() == ["put: 1 queues", "not queue 1: it is away"]
 
 
 def test_dead_letters(curlew: Run) -> None:
@@ -162,7 +175,12 @@ def test_principals_and_their_keys(run: Run, tmp_path: Path) -> None:
         done = run("topic", "list", *at)
         assert (done.status, "UNAUTHORIZED" in done.err) == (4, True)
         admin = (*at, "--key-file", str(key_file))
-        assert run("principal", "put", "ci", "--role", "producer", *admin).status == 0
+        let_in = ("--from", "127.0.0.0/8", "--from", "::1")
+        done = run("principal", "put", "ci", "--role", "producer", *let_in, *admin)
+        assert (done.status, "warning" in done.err) == (0, False)
+        bound = ("--resource", "topic:none", "--bound-to", "eu")
+        done = run("principal", "put", "lost", "--role", "producer", *bound, *admin)
+        assert (done.status, "warning: there is no namespace 'eu'" in done.err) == (0, True)
         file = tmp_path / "ci"
         done = run("principal", "new-key", "ci", "--to-file", str(file), *admin)
         assert (done.status, done.out) == (0, "")
@@ -171,9 +189,17 @@ def test_principals_and_their_keys(run: Run, tmp_path: Path) -> None:
         assert run("principal", "new-key", "ci", "--to-file", str(file), *admin).status == 2
         listed = run("principal", "list", *admin).out
         assert "ci" in listed
+        assert "127.0.0.0/8" in listed
+        assert "anywhere" in listed, "the administrator"
+        offline = run("key", "list", "--data-dir", data).out
+        assert [row.split()[-1] for row in offline.splitlines() if "ci " in row] == [
+            "127.0.0.0/8,::1"
+        ]
         assert file.read_text().strip() not in listed
         theirs = (*at, "--key-file", str(file))
-        assert "ci" in run("node", "whoami", *theirs).out
+        told = run("node", "whoami", *theirs).out
+        assert "ci" in told
+        assert "127.0.0.0/8" in told
         assert run("topic", "create", "mine", *theirs).status == 4
         denies = ("--subject", "principal:ci", "--effect", "deny", "--action", "PUB")
         done = run("policy", "put", "no", *denies, "--resource", "topic:orders", *admin)

@@ -126,7 +126,7 @@ def test_the_lag_of_a_group_is_watched(
 
 
 def test_a_namespace_has_its_own_names(curlew: Run) -> None:
-    assert curlew("namespace", "create", "eu").status == 0
+    assert curlew("--namespace", "eu", "namespace", "create", "eu").status == 0
     assert curlew("--namespace", "eu", "topic", "create", "stock", "--queues", "1").status == 0
     assert curlew("--namespace", "eu", "send", "stock", "a").status == 0
     assert curlew("--namespace", "eu", "send", "stock", "--lines", stdin=b"b\nc\n").status == 0

@@ -59,6 +59,7 @@ OF_CLIENT: Final = {
     "KeySettings": "KeyBody",
     "SubscriptionSettings": "SubscriptionSettingBody",
     "ParkedRelease": "ReleaseBody",
+    "NewKey": "IssuedKeyDocument",
     "NewTime": "MoveBody",
     "OffsetCommit": "CommitBody",
     "OffsetReset": "ResetBody",

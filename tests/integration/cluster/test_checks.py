@@ -91,7 +91,7 @@ async def test_a_node_on_which_nobody_may_wait_is_not_waited_for(nodes: list[Ser
         asked.append(shard)
         return await call(exchange, shard, request, **more)
 
-    nodes[0].server.relay.call = counted  # type: ignore[method-assign]
+    nodes[0].server.relay.call = counted
     waiting = asyncio.ensure_future(ask(nodes[0], "?wait=20"))
     await until(lambda: nodes[1].node.broker.waiting_count == 1)
     prepared = await prepare(nodes[1], 1)

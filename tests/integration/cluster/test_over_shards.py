@@ -59,6 +59,30 @@ async def test_figures_and_places_are_those_of_all_shards(nodes: list[ServedNode
         assert "partial" not in {**stats, **ends, **lag}
 
 
+async def test_lag_is_told_of_shards_in_which_the_group_has_not_begun(
+    nodes: list[ServedNode],
+) -> None:
+    for queue_id in range(3):
+        path = f"/v1/topics/orders/messages?queue_id={queue_id}"
+        assert (await nodes[0].client.post(path, content=b"x")).status_code == 201
+    path = "/v1/topics/orders/groups/billing/messages:receive"
+    given = await nodes[1].client.post(path, headers={"MQ-Forward": "no"})
+    assert len(given.json()["messages"]) == 1
+    rows = {"offsets": [{"queue_id": 1, "offset": 1}]}
+    done = await nodes[0].client.put("/v1/groups/readers/offsets/orders", json=rows)
+    assert done.status_code == 200, done.text
+    for node in nodes:  # some hear by this that there are these groups
+        for query in ("", "?topic=orders"):
+            lag = await get(node, f"/v1/groups/billing/lag{query}")
+            assert (lag["ready"], lag["in_flight"]) == (2, 1)
+            queues = lag["topics"][0]["queues"]
+            assert [each["ready"] for each in queues] == [1, 0, 1]
+            assert [each["reason"] for each in queues] == [None] * 3
+        # As a lone node tells of queues in which nothing was committed.
+        queues = (await get(node, "/v1/groups/readers/lag"))["topics"][0]["queues"]
+        assert [each["ready"] for each in queues] == [None, 0, None]
+
+
 async def test_messages_are_browsed_page_by_page_over_all_shards(
     nodes: list[ServedNode],
 ) -> None:

@@ -6,6 +6,7 @@ import json
 import httpx
 import pytest
 
+from app.domain.errors import MetadataUnavailable
 from app.domain.message import Message, queue_for_sharding_key
 from tests.support.clients.frames import request_frame
 from tests.support.cluster.three_nodes import ServedNode
@@ -184,6 +185,33 @@ async def test_a_topic_that_was_just_made_is_known_where_a_request_is_carried(
         assert sent.status_code == 201, sent.text
 
 
+@pytest.mark.parametrize("named", ["path", "query", "header", "body"])
+async def test_a_queue_that_was_just_added_is_known_at_other_nodes(
+    nodes: list[ServedNode], monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    first, second = nodes[0].client, nodes[1]
+    monkeypatch.setattr(second.node.metadata, "beat", _never)  # it hears of nothing by itself
+    assert (await first.patch("/v1/topics/orders", json={"queues": 6})).status_code == 200
+    path = "/v1/topics/orders/messages"
+    if named == "path":
+        answer = await second.client.get("/v1/topics/orders/queues/5/messages?offset=7")
+        assert answer.json()["code"] == "OFFSET_OUT_OF_RANGE"
+    elif named == "query":
+        answer = await second.client.post(f"{path}?queue_id=5", content=b"x")
+    elif named == "header":
+        answer = await second.client.post(path, content=b"x", headers={"MQ-Queue-Id": "5"})
+    else:
+        rows = {"offsets": [{"queue_id": 5, "offset": 0}]}
+        answer = await second.client.put("/v1/groups/billing/offsets/orders", json=rows)
+    assert answer.json().get("code") != "QUEUE_NOT_FOUND", answer.text
+    gone = await second.client.get("/v1/topics/orders/queues/6/messages?offset=0")
+    assert (gone.status_code, gone.json()["queues"]) == (404, 6)
+
+
+async def _never(*_: object, **__: object) -> None:
+    raise MetadataUnavailable("not asked")
+
+
 async def test_a_dead_node_refuses_what_is_its_own_and_the_others_go_on(
     nodes: list[ServedNode],
 ) -> None:
@@ -265,3 +293,40 @@ async def test_the_cluster_shows_nodes_and_shards(nodes: list[ServedNode]) -> No
         ("c", 1, True),
     ]
     assert {each["shard"] for each in found["nodes"]} == {"a", "b", "c"}
+
+
+async def test_what_is_changed_through_one_node_holds_at_the_others_with_the_answer(
+    nodes: list[ServedNode],
+) -> None:
+    for number in range(6):
+        one, other = nodes[number % 3].client, nodes[(number + 1) % 3].client
+        permission, status = ("r", 403) if number % 2 == 0 else ("rw", 201)
+        changed = await one.patch("/v1/topics/orders", json={"permission": permission})
+        assert changed.status_code == 200, changed.text
+        sent = await other.post("/v1/topics/orders/messages?queue_id=0", content=b"x")
+        assert sent.status_code == status, sent.text
+    for number, each in enumerate(nodes):
+        level = ("debug", "warning", "info")[number]
+        changed = await each.client.patch("/v1/config", json={"log_level": level})
+        before = ("info", "debug", "warning")[number]
+        assert changed.json()["changed"] == {"log_level": [before, level]}
+    await nodes[0].client.patch("/v1/config", json={"log_level": None})
+
+
+async def test_a_group_that_was_made_by_its_use_is_known_at_every_node(
+    nodes: list[ServedNode],
+) -> None:
+    for number, node in enumerate(nodes):
+        path = f"/v1/topics/orders/groups/group-{number}/messages:receive"
+        assert (await node.client.post(path)).status_code == 200
+        other = nodes[(number + 1) % 3].client
+        found = await other.get(f"/v1/groups/group-{number}/subscriptions")
+        assert found.status_code == 200, found.text
+
+
+async def test_a_change_waits_for_no_node_that_is_away(nodes: list[ServedNode]) -> None:
+    await nodes[2].stop()
+    changed = await nodes[0].client.patch("/v1/topics/orders", json={"permission": "r"})
+    assert changed.status_code == 200, changed.text
+    sent = await nodes[1].client.post("/v1/topics/orders/messages?queue_id=0", content=b"x")
+    assert sent.status_code == 403, sent.text

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from app.domain.errors import MetadataUnavailable
 from tests.support.cluster.three_nodes import ServedNode
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -64,6 +65,23 @@ async def test_offsets_are_set_in_all_shards_and_tried_first(nodes: list[ServedN
     assert nobody["code"] == "CONSUMER_GROUP_NOT_FOUND"
 
 
+async def test_a_group_that_was_made_a_moment_ago_is_set_in_all_shards(
+    nodes: list[ServedNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(nodes)
+    for each in nodes:  # none hears of it by itself
+        monkeypatch.setattr(each.node.metadata, "beat", _never)
+    path = "/v1/groups/fresh/offsets/orders"
+    rows = {"offsets": [{"queue_id": 1, "offset": 1}]}
+    assert (await nodes[1].client.put(path, json=rows)).status_code == 200
+    done = await reset(nodes[2], f"{path}:reset", to="latest")
+    assert table(done) == [(0, None, 4), (1, 1, 4), (2, None, 4)]
+
+
+async def _never(*_: object, **__: object) -> None:
+    raise MetadataUnavailable("not asked")
+
+
 async def test_all_topics_of_any_shard_are_set_in_all(nodes: list[ServedNode]) -> None:
     await fill(nodes)
     made = await nodes[0].client.put("/v1/topics/bills", json={"queues": 3})
@@ -86,8 +104,6 @@ async def test_all_topics_of_any_shard_are_set_in_all(nodes: list[ServedNode]) -
 
 async def test_a_snapshot_has_all_shards_and_is_restored_in_all(nodes: list[ServedNode]) -> None:
     await fill(nodes)
-    for each in nodes:  # the copy that other nodes read
-        await each.node.broker.groups.offset_cache.write()
     kept = await nodes[0].client.put("/v1/groups/billing/snapshots/noon")
     assert kept.status_code == 201, kept.text
     assert [each["offset"] for each in kept.json()["offsets"]] == [0, 1, 2]
@@ -101,6 +117,25 @@ async def test_a_snapshot_has_all_shards_and_is_restored_in_all(nodes: list[Serv
     assert [each["offset"] for each in forgotten.json()["offsets"]] == [0, 1, 2]
     assert (await nodes[2].client.delete(f"{OFFSETS}/orders")).status_code == 204
     assert await places(nodes[0]) == []
+
+
+async def test_a_snapshot_has_what_a_shard_that_is_away_has_written(
+    nodes: list[ServedNode],
+) -> None:
+    await fill(nodes)
+    await nodes[2].node.broker.groups.offset_cache.write()
+    await nodes[2].stop()
+    kept = await nodes[0].client.put("/v1/groups/billing/snapshots/noon")
+    assert [each["offset"] for each in kept.json()["offsets"]] == [0, 1, 2]
+
+
+async def test_a_shard_forgets_its_own_offsets_alone(nodes: list[ServedNode]) -> None:
+    await fill(nodes)
+    for each in nodes:
+        await each.node.broker.groups.offset_cache.write()
+    await nodes[1].node.broker.offset_admin.delete("billing", "orders", None)
+    rows = await nodes[1].node.metadata.load_offsets("billing")
+    assert [row.queue_id for row in rows] == [0, 2]
 
 
 async def test_a_shard_that_is_away_is_named_and_the_others_are_set(

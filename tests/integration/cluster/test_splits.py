@@ -1,5 +1,6 @@
 """Batches and settles of several shards, through any node."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,100 @@ async def test_batches_and_settles_are_split_and_tell_what_became_of_each(
     acked = await nodes[0].client.post(f"{GROUP}/messages:ack", json=both)
     assert acked.status_code in (207, 410, 503), acked.text
     assert [each["status"] for each in acked.json()["results"]][1] == 503
+
+
+async def test_batches_go_to_the_shards_of_their_keys(nodes: list[ServedNode]) -> None:
+    keys = [f"k{number}" for number in range(6)]
+    messages = [{"text": key, "sharding_key": key, "keys": [key]} for key in keys]
+    queues: list[int] = []
+    for node in nodes:
+        sent = await node.client.post(BATCH, json={"messages": messages})
+        assert sent.status_code == 200, sent.text
+        queues = [each["queue_id"] for each in sent.json()["results"]]
+        assert set(queues) == {0, 1, 2}
+    for key, queue_id in zip(keys, queues, strict=True):
+        found = (await nodes[1].client.get(f"{SEND}?key={key}")).json()["messages"]
+        assert [(each["text"], each["queue_id"]) for each in found] == [(key, queue_id)] * 3
+    for node in nodes:  # of the batch: as at a lone node
+        headers = {"MQ-Sharding-Key": "k1"}
+        refused = await node.client.post(BATCH, json={"messages": messages}, headers=headers)
+        assert (refused.status_code, refused.json()["code"]) == (400, "BAD_REQUEST"), refused.text
+
+
+async def test_lines_events_and_one_way_batches_are_split_too(nodes: list[ServedNode]) -> None:
+    keys = [f"k{number}" for number in range(6)]
+    lines = [json.dumps({"text": f"line {each}", "sharding_key": each}) for each in keys]
+    event = {"specversion": "1.0", "source": "/shop", "type": "paid"}
+    events = [{**event, "id": each, "partitionkey": each, "data": "event"} for each in keys]
+    placed: list[list[int]] = []
+    for node in nodes:
+        for kind, body in (("x-ndjson", "\n".join(lines)), ("json", _batch(keys))):
+            headers = {"Content-Type": f"application/{kind}"}
+            sent = await node.client.post(BATCH, content=body, headers=headers)
+            assert sent.status_code == 200, sent.text
+            assert [each["index"] for each in sent.json()["results"]] == list(range(6))
+            placed.append([each["queue_id"] for each in sent.json()["results"]])
+        headers = {"Content-Type": "application/cloudevents-batch+json"}
+        sent = await node.client.post(BATCH, content=json.dumps(events), headers=headers)
+        assert sent.status_code == 200, sent.text
+        placed.append([each["queue_id"] for each in sent.json()["results"]])
+        one_way = await node.client.post(f"{BATCH}?one_way=true", content=_batch(keys))
+        assert (one_way.status_code, one_way.content) == (202, b""), one_way.text
+    assert all(each == placed[0] for each in placed)
+    assert set(placed[0]) == {0, 1, 2}
+    depth = (await nodes[0].client.get("/v1/topics/orders/stats")).json()["depth"]
+    assert depth == 6 * 4 * 3
+
+
+def _batch(keys: list[str]) -> str:
+    return json.dumps({"messages": [{"text": "x", "sharding_key": each} for each in keys]})
+
+
+async def test_a_bad_line_is_told_in_its_place_and_a_strict_batch_is_of_one_shard(
+    nodes: list[ServedNode],
+) -> None:
+    keys = [f"k{number}" for number in range(6)]
+    lines = [json.dumps({"text": "x", "sharding_key": each}) for each in keys]
+    lines[3] = '{"text": 7}'
+    headers = {"Content-Type": "application/x-ndjson"}
+    for node in nodes:
+        sent = await node.client.post(BATCH, content="\n".join(lines), headers=headers)
+        assert sent.status_code == 207, sent.text
+        failed = [each["index"] for each in sent.json()["results"] if "error" in each]
+        assert failed == [3]
+        for kind, body in (("x-ndjson", "\n".join(lines)), ("json", _batch(keys))):
+            for more in ({"Prefer": "handling=strict"}, {"Idempotency-Key": '"once"'}):
+                asked = {"Content-Type": f"application/{kind}", **more}
+                refused = await node.client.post(BATCH, content=body, headers=asked)
+                found = refused.json()
+                told = refused.status_code, found["code"], found["outcome"]
+                assert told == (409, "OTHER_SHARD", "not_stored"), refused.text
+    depth = (await nodes[0].client.get("/v1/topics/orders/stats")).json()["depth"]
+    assert depth == 5 * 3
+
+
+async def test_an_id_names_one_message_of_all_shards(nodes: list[ServedNode]) -> None:
+    messages = [
+        {"id": f"m{at}", "text": "x", "queue_id": at % 3, "unique_id": f"u{at // 2}"}
+        for at in range(6)
+    ]
+    lines = "\n".join(map(json.dumps, messages))
+    for kind, body in (("x-ndjson", lines), ("json", json.dumps({"messages": messages}))):
+        headers = {"Content-Type": f"application/{kind}"}
+        sent = await nodes[0].client.post(BATCH, content=body, headers=headers)
+        found = sent.json()
+        assert (sent.status_code, found["succeeded"], found["failed"]) == (207, 3, 3), sent.text
+        for at in (1, 3, 5):
+            refused = found["results"][at]
+            assert (refused["index"], refused["id"], refused["status"]) == (at, f"m{at}", 400)
+            error = refused["error"]
+            assert (error["code"], error["outcome"]) == ("ILLEGAL_MESSAGE_ID", "not_stored")
+            assert f"is that of entry {at - 1} of this request" in error["detail"]
+            assert error["errors"][0]["pointer"] == (
+                f"/messages/{at}/unique_id" if kind == "json" else "/unique_id"
+            )
+    depth = (await nodes[0].client.get("/v1/topics/orders/stats")).json()["depth"]
+    assert depth == 6
 
 
 async def test_acks_with_sends_are_one_step_of_one_shard(nodes: list[ServedNode]) -> None:

@@ -184,7 +184,7 @@ async def test_a_database_holds_no_key(opened: Open, url: str) -> None:
 TABLES = ("principals", "api_keys", "access_state")
 
 
-@pytest.mark.parametrize("name", ["", "a b", "é", "a/b", "a" * 128])
+@pytest.mark.parametrize("name", ["", "a b", "é", "a/b", "a" * 128, ".", ".."])
 async def test_a_name_that_cannot_be_is_refused(opened: Open, name: str) -> None:
     with pytest.raises(InvalidRequest):
         await (await opened()).principals.create(name, ADMIN, None)

@@ -92,7 +92,9 @@ class TestJoining:
             asking("b", replicas=1, segment_bytes=1, advertise_url=None)
         )
         second = ReplicaMember("b", "http://b:8711", None, None)
-        assert further == made._replace(members=(first, second))
+        joined_ms = further.joined_ms
+        assert further == made._replace(members=(first, second), joined_ms=joined_ms)
+        assert joined_ms.keys() == {"a", "b"}
         assert await nodes[2].replica_sets.read("s") == further
         assert nodes[1].shard == "s"
 
@@ -277,20 +279,38 @@ class TestLeaving:
     async def test_one_that_is_not_needed_makes_room(
         self, nodes: list[Metadata], rows: ShardRows
     ) -> None:
-        for name, node in zip("abc", nodes[:3], strict=True):
+        for name, node in zip("ab", nodes[:2], strict=True):
             await node.replica_sets.join(asking(name))
+        joined_ms = (await nodes[2].replica_sets.join(asking("c"))).joined_ms["c"]
         sets = nodes[0].replica_sets
         await nodes[1].refresh()
         tried = await sets.leave("s", "c", is_dry_run=True)
         assert not await nodes[1].refresh(), "nothing was done"
-        assert not await sets.was_removed("s", "c")
+        assert not await sets.was_removed("s", "c", joined_ms)
         assert await sets.leave("s", "c") == tried
         assert (tried.was_in_sync, tried.in_sync, tried.left) == (False, ("a", "b"), ("a", "b"))
         assert await nodes[1].refresh(), "the version is raised"
-        assert await sets.was_removed("s", "c")
-        assert not await sets.was_removed("s", "d")
+        assert await sets.was_removed("s", "c", joined_ms)
+        assert not await sets.was_removed("s", "d", joined_ms)
         joined = await nodes[3].replica_sets.join(asking("d"))
         assert names(joined) == ["a", "b", "d"]
+
+    async def test_a_copy_from_between_two_memberships_ends_none(
+        self, nodes: list[Metadata], rows: ShardRows, url: str
+    ) -> None:
+        """A database that was restored knows that the node was taken out, and not that it has
+        joined again since."""
+        for name, node in zip("abc", nodes[:3], strict=True):
+            await node.replica_sets.join(asking(name))
+        sets = nodes[0].replica_sets
+        await sets.leave("s", "c")
+        again = await nodes[2].replica_sets.join(asking("c"))
+        with psycopg.connect(url) as connection:
+            connection.execute("DELETE FROM shard_replicas WHERE node_id = 'c'")
+            connection.execute(
+                "DELETE FROM cluster_events WHERE seq = (SELECT max(seq) FROM cluster_events)"
+            )
+        assert not await sets.was_removed("s", "c", again.joined_ms["c"])
 
     async def test_one_that_the_shard_needs_stays(
         self, nodes: list[Metadata], rows: ShardRows, url: str
@@ -544,7 +564,8 @@ class TestRaces:
         before = await row_of(rows)
         assert not (await nodes[2].beat("c")).is_replica, "it hears of that"
         again = await nodes[2].replica_sets.join(asking("c", store_id=made.store_id))
-        assert again == made
+        assert again._replace(joined_ms=made.joined_ms) == made
+        assert again.joined_ms["c"] > made.joined_ms["c"]
         assert await row_of(rows) == before
 
     async def test_a_database_from_before_the_first_election_has_no_other_founders(

@@ -1,4 +1,5 @@
-"""Three shards in PostgreSQL: where queues go, who hears of what, what each deletes."""
+"""Three shards in PostgreSQL: where queues go, who hears of what, what each deletes, and how one is
+drained."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -7,9 +8,11 @@ import psycopg
 import pytest
 
 from app.cluster import Claim, ClusterConfig, Event, ForeignStore, Metadata, NodeView
+from app.domain.errors import DrainRefused, ShardNotFound
 from app.domain.identity import Deletion, Kind
 from app.domain.positions import TimestampMs
 from app.domain.settings import TopicSettings
+from app.domain.shards.takes import Takes
 from tests.support.metadata.databases import PostgresDatabases
 from tests.support.stores.clock import FakeClock
 
@@ -326,3 +329,76 @@ async def test_what_happens_to_shards_is_kept_with_the_change(
     monkeypatch.setattr("app.cluster.metadata.nodes.cluster_events.EVENTS_KEPT_MAX", 5)
     await second.events.note(Event("node_fenced", "c", "node-c", 1))
     assert [each.seq for each in await first.events.page(None, 100)] == [16, 15, 14, 13, 12]
+
+
+async def test_no_new_queue_is_placed_there_and_all_nodes_hear_of_it(
+    cluster: list[Metadata],
+) -> None:
+    first, other, _ = cluster
+    await first.put_topic("orders", TopicSettings(queues=3))
+    await other.refresh()
+    found = await other.shard_drains.change("a", Takes.KEYED, "ops")
+    assert (found.before, found.after, found.only_here) == (Takes.ALL, Takes.KEYED, ())
+    assert other.snapshot.shards["a"].takes is Takes.KEYED
+    assert list(other.snapshot.topics["orders"].open_queues) == [1, 2]
+    assert list(first.snapshot.topics["orders"].open_queues) == [0, 1, 2], "it has not heard yet"
+    assert await first.refresh()
+    assert list(first.snapshot.topics["orders"].open_queues) == [1, 2]
+    await first.put_topic("orders", TopicSettings(queues=7))
+    assert places(first, "orders") == tuple("abcbcbc")
+    assert list(first.snapshot.topics["orders"].open_queues) == [1, 2, 3, 4, 5, 6]
+    await first.put_topic("payments", TopicSettings(queues=2))
+    assert set(places(first, "payments")) == {"b", "c"}
+    moved = await first.shard_drains.change("a", Takes.NONE)
+    assert moved.before is Takes.KEYED
+    assert first.snapshot.topics["orders"].moved == {0}
+    asked = await first.shard_drains.change("a", Takes.KEYED)
+    assert (asked.before, asked.after) == (Takes.NONE, Takes.NONE), "its keys do not come back"
+    await first.shard_drains.change("a", Takes.ALL, "ops")
+    assert list(first.snapshot.topics["orders"].open_queues) == list(range(7))
+    events = list(await first.events.page(None, 3))[::-1]
+    assert [(each.kind, each.shard, each.detail) for each in events] == [
+        ("shard_drains", "a", "asked for by ops"),
+        ("shard_keys_moved", "a", ""),
+        ("shard_takes_all", "a", "asked for by ops"),
+    ]
+
+
+async def test_a_dry_run_and_what_is_so_already_change_nothing(cluster: list[Metadata]) -> None:
+    first = cluster[0]
+    await first.put_topic("lonely", TopicSettings(queues=1))
+    await first.refresh()
+    version = first.snapshot.version
+    tried = await first.shard_drains.change("a", Takes.NONE, is_dry_run=True)
+    assert (tried.before, tried.after, tried.only_here) == (Takes.ALL, Takes.NONE, ("lonely",))
+    await first.shard_drains.change("a", Takes.ALL)
+    assert not await first.refresh()
+    assert first.snapshot.version == version
+    assert first.snapshot.shards["a"].takes is Takes.ALL
+
+
+async def test_the_last_shard_that_takes_messages_does_not_drain(cluster: list[Metadata]) -> None:
+    first = cluster[0]
+    await first.shard_drains.change("a", Takes.KEYED)
+    await first.shard_drains.change("b", Takes.NONE)
+    with pytest.raises(DrainRefused) as refused:
+        await first.shard_drains.change("c", Takes.KEYED)
+    assert refused.value.fields["reason"] == "last_shard"
+    with pytest.raises(ShardNotFound, match="there is no shard 'd'"):
+        await first.shard_drains.change("d", Takes.KEYED)
+    await first.shard_drains.change("b", Takes.KEYED)
+    await first.shard_drains.change("a", Takes.ALL)
+    await first.shard_drains.change("c", Takes.KEYED)
+
+
+async def test_a_shard_that_drains_tells_of_itself_when_all_others_were_released(
+    cluster: list[Metadata],
+) -> None:
+    first = cluster[0]
+    await first.shard_drains.change("a", Takes.KEYED)
+    for name in ("b", "c"):
+        await first.release_shard(name)
+    found = await first.shard_drains.change("a", Takes.KEYED, is_dry_run=True)
+    assert (found.before, found.after) == (Takes.KEYED, Takes.KEYED)
+    with pytest.raises(DrainRefused):
+        await first.shard_drains.change("a", Takes.NONE)

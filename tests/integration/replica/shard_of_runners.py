@@ -10,7 +10,7 @@ from random import Random
 from typing_extensions import override
 
 from app.api.http.request_context import Receive, Scope, Send
-from app.api.relay.peers import Peers
+from app.api.peers.pool import Peers
 from app.api.replicas.dialing import dial
 from app.api.replicas.link import ReplicaLink
 from app.api.replicas.peer_links import PeerLinks
@@ -39,7 +39,7 @@ NAMES = ("a", "b", "c")
 SHARD = ShardMeta("00c0ffee", SMALL.segment_bytes)
 TIMING = Timing(
     lease_ms=120_000,
-    replica_timeout_ms=60_000,
+    replica_timeout_ms=20_000,
     ask_ms=100,
     row_ms=100,
     sign_ms=60,
@@ -47,15 +47,26 @@ TIMING = Timing(
     pause_ms=240_000,
 )
 """A machine under load makes no leader step down; `Shard.let_a_lease_pass` does, which is no pause
-of a node."""
+of a node. Who is slow is let go of before a test has waited in vain."""
 SECRET = ClusterSecret(b"a" * 32)
 
 
+WAIT_S = 60.0
+
+_SHARDS: list["Shard"] = []
+"""Those of `shard_of` that are at work."""
+
+
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition, and leave the processor to the replicas' threads meanwhile."""
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.002)
+    """Wait for a condition, and leave the processor to the replicas' threads meanwhile. Raises
+    `TimeoutError`, which says how the shard stands."""
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
+    except TimeoutError as error:
+        shards = "\n".join(shard.describe() for shard in _SHARDS)
+        raise TimeoutError(f"not so within {WAIT_S:g} s:\n{shards}") from error
 
 
 async def no_app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,6 +97,9 @@ class Row(Database):
         asked_ms = self._shard.now_ms()
 
         def answer() -> None:
+            if self._shard.holds(change):
+                self._shard.held.append(answer)
+                return
             after = change.apply(self._shard.row, self._shard.now_ms())
             self._shard.row = after or self._shard.row
             done = RowChanged(change, self._shard.row, after is not None, asked_ms)
@@ -176,6 +190,45 @@ class Node:
         replica = None if driver is None else driver.replica
         return replica is not None and replica.state.database_since_ms is not None
 
+    def is_at_rest(self, term: Term) -> bool:
+        """Whether it leads in this term, or follows who does, and its lease is not over."""
+        driver = self.runner._driver
+        replica = None if driver is None else driver.replica
+        if replica is None or replica.state.is_lease_over():
+            return False
+        leader = replica.leader
+        if leader is not None:
+            return leader.term == term and replica.is_serving
+        return replica.is_current and replica.state.promise.term == term
+
+    def describe(self) -> list[str]:
+        """How it stands, for a failure."""
+        status, driver = self.runner.status(), self.runner._driver
+        lines = [
+            f"{self.name}: {status.role.value} in epoch {status.epoch}, serves: {bool(self.store)},"
+            f" leader {status.leader}, log {status.flushed}/{status.written},"
+            f" watermark {status.high_watermark}, knows {status.in_sync}"
+            f" by version {status.in_sync_version}, {status.failed or 'has not failed'}"
+        ]
+        lines += [f"  sees {each}" for each in status.members]
+        lines += [
+            f"  alarm {each.code}, {each.age_ms} ms ago: {each.detail}" for each in status.alarms
+        ]
+        lines.append(f"  led in {self.terms[-3:]}, which ended: {self.ends[-3:]}")
+        if driver is None or driver.replica is None:
+            return [*lines, "  paused"]
+        state = driver.replica.state
+        silent_ms, lease_ms = state.now_ms - state.heard_leader_ms, state.lease_left_ms
+        lines.append(
+            f"  {type(driver.replica._role).__name__}, heard {state.leader_heard}"
+            f" {silent_ms} ms ago, saw a lease of {lease_ms} ms"
+            f" {state.now_ms - state.lease_seen_ms} ms ago,"
+            f" could not lead at {state.could_not_lead_ms}, rests: {state.is_resting()},"
+            f" database since {state.database_since_ms}, now {state.now_ms};"
+            f" connected to {sorted(self.connected)}"
+        )
+        return lines
+
     @property
     def connected(self) -> set[str]:
         return {name for name, peer in self.links._peers.items() if peer.link is not None}
@@ -205,6 +258,9 @@ class Shard:
         self._random = Random(3)
         self._passed_ms = 0
         self.meta = SHARD
+        self.holds: Callable[[RowChange], bool] = lambda _: False
+        """Changes of the row that the database keeps waiting."""
+        self.held: list[Callable[[], object]] = []
 
     def new_number(self) -> int:
         return self._random.getrandbits(40)
@@ -250,9 +306,24 @@ class Shard:
         is_all = {member.node for member in self.row.in_sync} == set(self.nodes)
         return is_all and len(ends) == 1 and ends == {(found[0].written,) * 2}
 
+    def has_settled(self) -> bool:
+        """Whether all follow one leader, and no lease is over: nobody stands by itself."""
+        leader = self.leader
+        if leader is None or self.row.leader != leader.member or self.row.handed_to is not None:
+            return False
+        return all(node.is_at_rest(self.row.term) for node in self.nodes.values())
+
     def describe(self) -> str:
-        lines = [repr(self.row)]
-        lines += [f"{node.name} {node.runner.status()}" for node in self.nodes.values()]
+        """How it stands, for a failure."""
+        row, now_ms = self.row, self.now_ms()
+        members = ", ".join(f"{each.node}/{each.incarnation}" for each in sorted(row.in_sync))
+        lines = [
+            f"row: {row.term}, leader {row.leader}, handed to {row.handed_to},"
+            f" lease {row.lease_until_ms - now_ms} ms, in sync by version {row.in_sync_version}"
+            f" (settled {row.settled_version}): {members}; at least {row.min_in_sync}"
+        ]
+        lines += [line for node in self.nodes.values() for line in node.describe()]
+        lines += [f"{name}: not started" for name in NAMES if name not in self.nodes]
         return "\n".join(lines)
 
 
@@ -270,6 +341,7 @@ async def append(node: Node, bodies: list[bytes], queue_id: int = 0) -> None:
 @asynccontextmanager
 async def shard_of(root: Path, min_in_sync: int = 2) -> AsyncIterator[Shard]:
     shard = Shard(root)
+    _SHARDS.append(shard)
     try:
         for name in NAMES:
             await shard.start(name)
@@ -282,6 +354,7 @@ async def shard_of(root: Path, min_in_sync: int = 2) -> AsyncIterator[Shard]:
         )
         yield shard
     finally:
+        _SHARDS.remove(shard)
         for name in list(shard.nodes):
             await shard.nodes.pop(name).kill()
 

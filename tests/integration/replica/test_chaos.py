@@ -128,6 +128,7 @@ class Day:
         await self._shard.served()  # by any one: that may be the former leader again
         self._shard.nodes[name].failures = 0
         await self._shard.let_a_lease_pass()  # for so long it lets others go first
+        await until(self._shard.has_settled)  # another one may have been elected for that
 
     async def lack(self, name: str) -> None:
         """The leader, which opens its directory anew behind the hand-over, finds no descriptor."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.cluster.replication.events import TransferAsked
+from app.cluster.replication.shard_row import Elect
 from app.replica.leadership import Leadership
 from app.replica.owner import StoreOwner
 from app.replica.replica_status import Role
@@ -220,3 +221,23 @@ async def test_a_stop_that_is_cut_off_leaves_no_thread(
             await stopping
         assert not first.runner._thread.is_alive()
         await first.close_port()
+
+
+async def test_one_that_stops_while_it_is_elected_leaves_the_shard_to_another(
+    tmp_path: Path,
+) -> None:
+    """Its lease would last on without it."""
+    async with shard_of(tmp_path) as shard:
+        first = await shard.served()
+        await append(first, [b"one"])
+        await until(shard.are_equal)
+        shard.holds = lambda change: isinstance(change, Elect)
+        first.runner.transfer(TransferAsked())
+        await until(lambda: bool(shard.held))
+        assert shard.row.handed_to is not None
+        stopping = asyncio.ensure_future(shard.stop(shard.row.handed_to))
+        await asyncio.sleep(0)
+        shard.holds = lambda _: False
+        shard.held.pop()()
+        await stopping
+        await append(await shard.served(), [b"two"])

@@ -18,6 +18,7 @@ from app.domain.message import Message
 from app.domain.names import TERMS_TOPIC
 from app.domain.positions import FlushMode
 from app.replica.driver import ReplicaDriver
+from app.replica.owner import StoreOwner
 from app.replica.replica_status import Role
 from app.runtime.system_clock import SystemClock
 from app.store import MessageStore, OsFiles, StoreUnusable, paths
@@ -198,6 +199,36 @@ async def test_handing_over_in_order_loses_nothing(tmp_path: Path) -> None:
             node = after
             assert node.store is not None
             assert bodies(node.store) == sent
+
+
+async def test_what_comes_before_the_store_is_shut_is_confirmed_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replica's thread says that no more is to be taken, and the event loop does it later."""
+    is_told = threading.Event()
+    take_no_more = StoreOwner.take_no_more
+
+    def tell(self: StoreOwner) -> None:
+        take_no_more(self)
+        is_told.set()
+
+    monkeypatch.setattr(StoreOwner, "take_no_more", tell)
+    async with shard_of(tmp_path) as shard:
+        first = await shard.served()
+        await append(first, [b"before"])
+        await until(shard.are_equal)
+        store = first.store
+        assert store is not None
+        outcomes: list[CurlewError | None] = []
+        first.runner.transfer(TransferAsked())
+        assert is_told.wait(60)  # the loop stands still meanwhile
+        for flush in (FlushMode.ASYNC, FlushMode.SYNC):
+            store.append("orders", 0, [Message(b"between")], flush, outcomes.append)
+        second = await shard.served(first)
+        assert outcomes == [None, None]
+        await until(shard.are_equal)
+        assert second.store is not None
+        assert bodies(second.store) == [b"before", b"between", b"between"]
 
 
 async def test_a_leader_that_stops_hands_over(tmp_path: Path) -> None:

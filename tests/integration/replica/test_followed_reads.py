@@ -94,6 +94,22 @@ async def test_each_generation_is_read_by_itself(tmp_path: Path) -> None:
         assert bodies_at(store, 7) is None
 
 
+async def test_a_follower_tells_of_its_own_log(tmp_path: Path) -> None:
+    async with shard_of(tmp_path) as shard:
+        leader = await shard.served()
+        await append(leader, [b"one", b"two"], generation=1)
+        await followed(shard, leader)
+        assert leader.store is not None
+        status = leader.store.status()
+        for node in shard.nodes.values():
+            figures = node.runner.log_figures()
+            assert figures is not None
+            assert figures.size_bytes == status.written_end - status.start > 0
+            assert figures.segments >= 1
+            assert sum(figures.sync_times.buckets) > 0
+            assert figures.disk_usage().total > 0
+
+
 async def test_what_has_expired_is_gone_here_too(tmp_path: Path) -> None:
     sent = [b"%d" % number * 40 for number in range(100, 300)]
     async with shard_of(tmp_path) as shard:

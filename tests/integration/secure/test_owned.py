@@ -32,6 +32,7 @@ async def test_each_way_to_make_one_counts(tmp_path: Path) -> None:
             async with httpx.AsyncClient(base_url=url, headers=red_header, timeout=60) as red:
                 await _make_all_ways(admin, red)
                 await _make_schedules(red)
+                await _take_over_a_schedule(admin)
 
 
 def _check(answer: httpx.Response, bound: str, limit: int) -> None:
@@ -75,6 +76,16 @@ async def _make_schedules(red: httpx.AsyncClient) -> None:
     assert changed.status_code == 200
     assert (await red.delete("/v1/schedules/red-s")).status_code == 204
     assert (await red.put("/v1/schedules/red-t", json=body)).status_code == 201
+
+
+async def _take_over_a_schedule(admin: httpx.AsyncClient) -> None:
+    """Who changes one has it from then on."""
+    body = {"cron": "0 3 * * *", "topic": "red-a", "message": {"text": "x"}}
+    assert (await admin.put("/v1/schedules/own", json=body)).status_code == 201
+    _check(await admin.patch("/v1/schedules/red-t", json={"paused": True}), "quota_schedules", 1)
+    assert (await admin.patch("/v1/schedules/own", json={"paused": True})).status_code == 200
+    assert (await admin.delete("/v1/schedules/own")).status_code == 204
+    assert (await admin.patch("/v1/schedules/red-t", json={"paused": True})).status_code == 200
 
 
 async def _settle(red: httpx.AsyncClient) -> None:

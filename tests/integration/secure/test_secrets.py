@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from app.cluster import migrate
 from app.cluster.metadata.nodes.shared_secrets import OtherSecretKey
 from app.commands import secret_commands
 from app.config import Config, ConfigError
@@ -14,6 +13,7 @@ from app.domain.positions import TimestampMs
 from app.node import Node
 from app.runtime.secure.secret_key import SecretKey
 from tests.integration.test_keys import status
+from tests.support.metadata.migrated_file import migrate_by_copy
 from tests.support.nodes.node import run_node
 
 pytestmark = pytest.mark.anyio
@@ -30,7 +30,7 @@ def private(path: Path, content: str) -> Path:
 def prepared(data_dir: Path, **settings: Any) -> Config:
     data_dir.mkdir(exist_ok=True)
     config = Config(data_dir=data_dir, port=0, segment_mib=5, **settings)
-    migrate(config.database)
+    migrate_by_copy(config.database)
     return config
 
 

@@ -37,14 +37,16 @@ from app.cluster.replication.events import (
     StepDown,
     SyncLog,
     TakeNoMore,
+    TakesNoMore,
     Tick,
     UncleanJudged,
     WriteBlocks,
 )
+from app.cluster.replication.leader import Leader
 from app.cluster.replication.messages import Blocks, Ends, Hello, Message, Watermark
 from app.cluster.replication.replica import Replica
 from app.cluster.replication.replica_state import METADATA_REGRESSED, ReplicaState, Timing
-from app.cluster.replication.shard_row import RowChange, ShardRow
+from app.cluster.replication.shard_row import HandOver, RowChange, ShardRow
 from app.cluster.replication.terms import Member, Term, TermStart, cut_history
 from tests.property.replication.judge import Outcome, Violation
 from tests.property.replication.simulated_parts import (
@@ -108,6 +110,9 @@ class Node:
         self._shown = 0
         self._knows_of_room: bool | None = None
         self.takes_no_more = False
+        self._is_leaving = self._is_giving_up = False
+        """Whether it was told to take no more, and whether it has named another node before: then
+        it lacks something, and goes on until the row has that."""
         self.alarms: set[str] = set()
         self.judgements: list[UncleanJudged] = []
         self.made_anew = self.begun_anew = 0
@@ -171,7 +176,7 @@ class Node:
         self._writes.clear()
         self._incoming.clear()
         self._waiting.clear()
-        self._is_writing = self.takes_no_more = False
+        self._is_writing = self.takes_no_more = self._is_leaving = self._is_giving_up = False
         self._tick(self.life)
         if self._shard.joins_ms:
             self._later(self._random.randint(0, BEAT_MS), self._beat)
@@ -199,14 +204,14 @@ class Node:
         """Up to here no replica in sync needs the log that this one leads."""
         return min(self._shown, self.disk.flushed)
 
-    def expire(self) -> None:
-        """As retention does on a leader: some of what is confirmed and synced goes."""
+    def expire(self, *, is_all: bool = False) -> None:
+        """As retention does on a leader: some of what is confirmed and synced goes, or all."""
         replica, disk = self.replica, self.disk
         if replica is None or not replica.is_serving:
             return
         ends = [block.end for block in disk.blocks if block.end <= self.expirable]
         if ends:
-            disk.delete_below(self._random.choice(ends))
+            disk.delete_below(max(ends) if is_all else self._random.choice(ends))
 
     def _beat(self) -> None:
         """Another one has joined: begin anew, with it. Of an older copy nothing is taken over."""
@@ -331,11 +336,12 @@ class Node:
                 self._show(high_watermark)
             case Serve(term):
                 shard.judge.serves(self.name, term)
-            case StepDown():
-                self.takes_no_more = False
-                self._waiting.clear()  # their outcome is unknown
+            case StepDown(reason):
+                self._end_term(reason)
             case TakeNoMore():
-                self.takes_no_more = True
+                self._is_leaving = True
+                role = None if self.replica is None else self.replica.leader
+                self._later(self._random.randint(0, 4), lambda: self._take_no_more(role))
             case UncleanJudged():
                 self.judgements.append(action)
             case MakeAnew():
@@ -349,6 +355,21 @@ class Node:
                 if code != METADATA_REGRESSED:
                     raise Violation(f"{self.name}: {action}")
 
+    def _take_no_more(self, role: Leader | None) -> None:
+        """Some time after it was told so, if that term goes on: what is taken until then counts."""
+        if self.replica is None or self.replica.leader is not role:
+            return
+        self.takes_no_more = True
+        self.give(TakesNoMore())
+
+    def _end_term(self, reason: str) -> None:
+        """Whoever waits is told that the outcome is unknown: nobody behind an orderly hand-over."""
+        is_orderly = self._is_leaving and not self._is_giving_up and reason == "handed over"
+        if is_orderly and self._waiting:
+            raise Violation(f"{self.name} hands over, and {self._waiting} are unknown")
+        self.takes_no_more = self._is_leaving = self._is_giving_up = False
+        self._waiting.clear()
+
     def _send(self, node: str, message: Message) -> None:
         if isinstance(message, Ends):
             self._shard.judge.takes(self.name, message.term, self.disk.promise)
@@ -357,6 +378,7 @@ class Node:
         self._shard.network.send(self.name, node, message)
 
     def _ask(self, change: RowChange | None) -> None:
+        self._is_giving_up |= isinstance(change, HandOver) and not self._is_leaving
         asked_ms = self.clock_ms
         if self._shard.schedule.now_ms < self.no_database_until_ms:
             self._later(NO_ANSWER_MS, lambda: self.give(DatabaseAway(change)))

@@ -8,6 +8,7 @@ import pytest
 
 from app.cluster.replication.candidate import Candidate
 from app.cluster.replication.confirmation import Confirmation, LogEnd
+from app.cluster.replication.events import TransferAsked
 from app.cluster.replication.follower import Follower
 from app.cluster.replication.followers import Followers
 from app.cluster.replication.in_sync_set import InSyncSet
@@ -106,6 +107,16 @@ def elect_by_node(patch: Patch) -> None:
     patch.setattr(Candidate, "_stand", stand_by_name)
 
 
+def hand_over_before_nothing_more_is_taken(patch: Patch) -> None:
+    leave = Leader.leave
+
+    def at_once(self: Leader, asked: TransferAsked) -> None:
+        self._takes_no_more = True
+        leave(self, asked)
+
+    patch.setattr(Leader, "leave", at_once)
+
+
 def believe_a_database_that_forgets(patch: Patch) -> None:
     patch.setattr(Candidate, "_is_row_behind", lambda *_: False)
     patch.setattr(Promise, "knows_better", lambda *_: False)
@@ -121,6 +132,17 @@ def believe_the_ends_of_a_former_disk(patch: Patch) -> None:
         view.ends = max(view.ends, ends)
 
     patch.setattr(Leader, "hello", as_before)
+
+
+def take_in_by_the_watermark_that_was_heard(patch: Patch) -> None:
+    """And not by what leaders before may have confirmed."""
+    begin = Leader.__init__
+
+    def forgetful(self: Leader, *arguments: Any) -> None:
+        begin(self, *arguments)
+        self._inherited_end = 0
+
+    patch.setattr(Leader, "__init__", forgetful)
 
 
 def ask_for_promises_once(patch: Patch) -> None:
@@ -227,6 +249,11 @@ CONTROLS = [
     Control(believe_a_database_that_forgets, min_in_sync=2, forgets=True, days=_FORGETFUL),
     Control(believe_the_ends_of_a_former_disk),
     Control(take_blocks_of_a_term_that_is_over, shows="has promised"),
+    Control(
+        hand_over_before_nothing_more_is_taken,
+        days=(SimulatedShard.transfer,),
+        shows="hands over, and",
+    ),
     Control(tell_a_time_out_as_a_failure, shows="not stored"),
     Control(delete_what_a_replica_in_sync_needs, min_in_sync=2, days=DAYS_WITH_RETENTION),
     Control(
@@ -324,3 +351,19 @@ def test_a_growth_that_counts_late_is_seen(
     break_rule(monkeypatch)
     with pytest.raises(Violation):
         lose_the_answer_to_a_growth()
+
+
+def lose_a_disk_and_then_the_power() -> None:
+    """A new leader has restarted and heard of no watermark; one with a new disk greets it, and the
+    power of the leader is cut. One history of some thousand has this."""
+    SimulatedShard(701_476, replicas=3, min_in_sync=2, joins_ms=12_000).run(8)
+
+
+def test_who_has_a_new_disk_joins_with_what_was_confirmed_before() -> None:
+    lose_a_disk_and_then_the_power()
+
+
+def test_one_that_joins_by_the_watermark_alone_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    take_in_by_the_watermark_that_was_heard(monkeypatch)
+    with pytest.raises(Violation, match="shows SimBlock"):
+        lose_a_disk_and_then_the_power()

@@ -13,11 +13,12 @@ from app.cluster.replication.events import UncleanAsked, UncleanJudged, UncleanR
 from app.cluster.replication.follower import Follower
 from app.cluster.replication.messages import Welcome
 from app.cluster.replication.shard_row import ElectAfterLoss, ElectUnclean, ShardRow
-from app.cluster.replication.terms import Member
+from app.cluster.replication.terms import Member, cut_history
 from tests.property.replication.judge import Violation
 from tests.property.replication.scenarios import pass_time, pass_until, running, serves
 from tests.property.replication.simulated_node import TIMING
 from tests.property.replication.simulated_shard import SimulatedShard
+from tests.property.replication.test_retention import without_what_comes_next
 from tests.support import length
 
 SEEDS = length.count(60, 2_000)
@@ -116,6 +117,51 @@ def test_who_has_more_goes_first() -> None:
     found = judged(shard, behind)
     assert (found.refusal, found.node) == (UncleanRefusal.ANOTHER_HAS_MORE, ahead)
     assert judged(shard, ahead).refusal is None
+    shard.heal()
+    pass_time(shard, 10_000)
+    shard.expect_service()
+
+
+def test_whose_log_begins_behind_what_the_new_leader_has_begins_anew() -> None:
+    shard = running()
+    without_what_comes_next(shard, "C")
+    pass_time(shard, 2_000)  # the other one deletes it, too
+    for name in "AB":
+        shard.nodes[name].stop()
+    shard.nodes["C"].start()
+    pass_time(shard, 2 * TIMING.lease_ms)
+    assert judged(shard, "C").refusal is None
+    pass_until(shard, lambda: serves(shard, "C"))
+    assert shard.lost
+    for name in "AB":
+        assert shard.nodes[name].disk.start > shard.nodes["C"].disk.start
+        shard.nodes[name].start()
+    pass_time(shard, 8_000)
+    shard.expect_service()
+    assert [shard.nodes[name].begun_anew for name in "ABC"] == [1, 1, 0]
+
+
+def test_a_copy_that_has_begun_has_not_more() -> None:
+    """It begins where the leader's log does, far behind the end of the other, and has nothing."""
+    shard = SimulatedShard(1, replicas=4, min_in_sync=2)
+    shard.load(3_000)
+    pass_until(shard, lambda: len(shard.database.row.in_sync) == 4)
+    leader = next(each for each in shard.nodes.values() if serves(shard, each.name))
+    names = [name for name in shard.nodes if not serves(shard, name)]
+    behind, copying, _ = names
+    shard.nodes[copying].stop()
+    without_what_comes_next(shard, behind)
+    pass_until(shard, partial(is_out, shard, shard.nodes[copying].member))
+    for node in shard.nodes.values():
+        node.stop()
+    start = leader.disk.start
+    shard.nodes[copying].disk.begin(start, cut_history(leader.disk.history, start))
+    for name in (behind, copying):
+        shard.nodes[name].start()
+    pass_time(shard, 2 * TIMING.lease_ms)
+    found = judged(shard, copying)
+    assert (found.refusal, found.node) == (UncleanRefusal.ANOTHER_HAS_MORE, behind)
+    assert judged(shard, behind).refusal is None
     shard.heal()
     pass_time(shard, 10_000)
     shard.expect_service()

@@ -23,6 +23,7 @@ RIGHT: Final = "nothing"
 NEVER_TAKEN: Final = frozenset(
     {
         *("elect_replica", "hand_over_shard", "remove_replica", "reset_replica"),
+        *("drain_shard", "undo_drain"),
         *("release_parked", "reply_to_request", "request_reply"),
     }
 )

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Final, Literal, cast
+from typing import Final, Literal, cast, get_args
 
 from playwright.sync_api import (
     Browser,
@@ -21,6 +21,8 @@ from playwright.sync_api import (
 )
 
 Theme = Literal["light", "dark"]
+WIDTHS: Final = (380, 1_280)
+"""Of a phone and of a desk, in CSS pixels."""
 
 EXPECTED_WITHIN_MS: Final = 30_000
 """Playwright waits 5 s for what is expected: too few for an election on a busy machine."""
@@ -83,6 +85,17 @@ class Watched:
         return bool(
             self.page.evaluate("document.documentElement.scrollWidth > window.innerWidth + 1")
         )
+
+    def check_every_look(self, picture: str) -> None:
+        """In both themes axe-core finds nothing, and at two widths nothing is wider than the
+        window; a picture is kept of each. Only on a page opened with `inspect`."""
+        for theme in get_args(Theme):
+            self.page.emulate_media(color_scheme=theme)
+            assert self.accessibility_violations() == []
+            for width in WIDTHS:
+                self.page.set_viewport_size({"width": width, "height": 800})
+                assert not self.is_wider_than_the_window()
+                self.keep_picture(f"ui-{picture}-{theme}-{width}")
 
     def foreign_requests(self, origin: str) -> list[str]:
         return [url for url in self.requests if not url.startswith(f"{origin}/")]

@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 from app.api.server import Connections
-from app.cluster import migrate
 from app.config import Config
 from app.domain.limits import Limits
 from app.domain.settings import TopicSettings
 from app.main import NodeServer, bind
 from app.node import Node
+from tests.support.metadata.migrated_file import migrate_by_copy
 from tests.support.nodes.brokers import put_topic
 
 PATIENCE_S = 60
@@ -122,7 +122,7 @@ async def served_node(data_dir: Path, limits: Limits, **settings: Any) -> AsyncI
     `settings` go into its configuration.
     """
     config = Config(data_dir=data_dir, port=0, **settings)
-    migrate(config.database)
+    migrate_by_copy(config.database)
     node = await Node.open(config, limits=limits)
     try:
         await put_topic(node.broker, "orders", TopicSettings(queues=1))

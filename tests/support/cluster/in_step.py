@@ -18,10 +18,10 @@ CHOSEN: Final = {
     **dict.fromkeys(("message_id", "transaction_id", "operation_id"), "an id"),
     **dict.fromkeys(("receipt_handle", "recall_handle", "instance", "request_id"), "of one node"),
     **dict.fromkeys(("version", "generation", "page_token", "next_page_token"), "counted"),
-    **dict.fromkeys(("next_cursor", "state"), "a place"),
+    "next_cursor": "a place",
     **dict.fromkeys(("hint", "detail"), "words"),
 }
-"""Members that may differ, and why. Times, which end in `_ms`, may differ as well."""
+"""Members whose values may differ, and why, but for null. So may times, which end in `_ms`."""
 QUEUES: Final = 6
 KEYS: Final = [f"order-{number}" for number in range(12)]
 PATIENCE: Final = 600
@@ -101,12 +101,11 @@ def said(answer: httpx.Response, of: Callable[[Any], Any]) -> object:
 
 
 def masked(value: Any) -> Any:
-    """Without what servers choose."""
+    """Without what servers choose; that there is something is compared."""
     if isinstance(value, dict):
         return {
-            name: masked(each)
+            name: each is not None if name in CHOSEN or name.endswith("_ms") else masked(each)
             for name, each in value.items()
-            if name not in CHOSEN and not name.endswith("_ms")
         }
     return [masked(each) for each in value] if isinstance(value, list) else value
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.api.relay import peers
+from app.api.peers import pool
 from app.api.relay.consuming import receives
 from app.config import Config
 from app.domain.limits import Limits
@@ -52,9 +53,15 @@ def secret_file(directory: Path, content: bytes = SECRET) -> Path:
 
 
 async def start_node(
-    directory: Path, url: str, name: str, limits: Limits | None = None, **settings: Any
+    directory: Path,
+    url: str,
+    name: str,
+    limits: Limits | None = None,
+    trusts: ssl.SSLContext | None = None,
+    **settings: Any,
 ) -> ServedNode:
-    """A node of the shard `name`, or of another that the settings name."""
+    """A node of the shard `name`, or of another that the settings name. `trusts`: what its client
+    does, where the settings give it a certificate."""
     settings = {
         "shard": name,
         "cluster_listen": f"127.0.0.1:{free_port()}",
@@ -68,13 +75,18 @@ async def start_node(
     listener = bind(config)
     server = NodeServer(node)
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-    client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{config.port}", timeout=PATIENCE_S)
+    base = f"{'https' if trusts else 'http'}://127.0.0.1:{config.port}"
+    client = httpx.AsyncClient(base_url=base, timeout=PATIENCE_S, verify=trusts or True)
     return ServedNode(name, node, client, server, serving, listener)
 
 
 @contextlib.asynccontextmanager
 async def three_nodes(
-    directory: Path, url: str, limits: Limits | None = None, **settings: Any
+    directory: Path,
+    url: str,
+    limits: Limits | None = None,
+    trusts: ssl.SSLContext | None = None,
+    **settings: Any,
 ) -> AsyncIterator[list[ServedNode]]:
     """Nodes of the shards a, b and c, which know of each other, with a topic `orders` of three
     queues, one in each.
@@ -84,13 +96,13 @@ async def three_nodes(
     """
     nodes: list[ServedNode] = []
     patience = pytest.MonkeyPatch()
-    patience.setattr(peers, "CONNECT_SECONDS", PATIENCE_S)
-    patience.setattr(peers, "SECONDS", PATIENCE_S)
+    patience.setattr(pool, "CONNECT_SECONDS", PATIENCE_S)
+    patience.setattr(pool, "SECONDS", PATIENCE_S)
     patience.setattr(receives, "WAIT_SECONDS", PATIENCE_S)
     patience.setattr(receives, "SLOW_SECONDS", PATIENCE_S)
     try:
         for name in "abc":
-            node = await start_node(directory, url, name, limits, **settings)
+            node = await start_node(directory, url, name, limits, trusts, **settings)
             nodes.append(node)
         made = await nodes[0].client.put("/v1/topics/orders", json={"queues": 3})
         assert made.status_code == 201, made.text

@@ -135,7 +135,8 @@ class Sender:
 
     def __init__(self, urls: Callable[[], list[str]]) -> None:
         self.confirmed: list[int] = []
-        self.unknown: list[int] = []
+        self.unknown: dict[int, str] = {}
+        """Number → what was said of it."""
         self.unknown_at: set[str] = set()
         """The nodes that were asked."""
         self._urls = urls
@@ -170,21 +171,21 @@ class Sender:
                 answer = client.post(f"{url}{TOPIC}/messages?queue_id=0", content=str(number))
             except httpx.ConnectError:
                 pass  # it is not there: nothing was stored
-            except httpx.HTTPError:
-                self._does_not_know(number, url)
+            except httpx.HTTPError as error:
+                self._does_not_know(number, url, repr(error))
                 return
             else:
                 if (said := outcome(answer)) == "stored":
                     self.confirmed.append(number)
                     return
                 if said == "unknown":
-                    self._does_not_know(number, url)
+                    self._does_not_know(number, url, answer.text)
                     return
             if self._is_over.wait(0.02):
                 return
 
-    def _does_not_know(self, number: int, url: str) -> None:
-        self.unknown.append(number)
+    def _does_not_know(self, number: int, url: str, said: str) -> None:
+        self.unknown[number] = said
         self.unknown_at.add(url)
 
 
@@ -233,5 +234,5 @@ def check(shard: Shard, sender: Sender) -> None:
     """What was confirmed is there once, and nothing that was not sent."""
     for url in shard.urls():
         found = stored(url)
-        assert [number for number in found if number not in set(sender.unknown)] == sender.confirmed
+        assert [number for number in found if number not in sender.unknown] == sender.confirmed
         assert found == sorted(set(found))

@@ -1,6 +1,6 @@
 """The cluster's metadata in memory: the signatures of the real one, and a switch to break it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,14 @@ from app.domain.access.caller import OPEN, Caller
 from app.domain.changes.conditions import Changed, Conditions, Terms
 from app.domain.changes.merging import Named, by_name, merged
 from app.domain.clock import Clock
-from app.domain.consumers.consumption import FirstUse, KeptSubscription, SubscriptionPair
+from app.domain.consumers.consumption import (
+    Consumption,
+    ConsumptionElsewhere,
+    ConsumptionRow,
+    FirstUse,
+    KeptSubscription,
+    SubscriptionPair,
+)
 from app.domain.consumers.membership import GroupPulse, Membership, Rebalance
 from app.domain.errors import (
     GroupNotFound,
@@ -53,6 +60,7 @@ class MemoryMetadata:
         self.members = MemoryMemberships(self)
         self.offset_snapshots = MemoryOffsetSnapshots(clock)
         self.first_uses = MemoryFirstUses(self, clock)
+        self.consumptions = MemoryConsumptions(self, clock)
         self.schedules = MemorySchedules(self)
         self.callers: dict[str, Caller] = {}
         """Of principals, by name; others may everything."""
@@ -276,9 +284,20 @@ class MemoryMetadata:
             if group in {None, key[0]}
         ]
 
-    async def delete_offsets(self, group: str, topic: str, first_use_ms: int | None = None) -> None:
+    async def delete_offsets(
+        self,
+        group: str,
+        topic: str,
+        first_use_ms: int | None = None,
+        *,
+        elsewhere: Collection[int] = (),
+    ) -> None:
         self.check()
-        self.offsets = {k: v for k, v in self.offsets.items() if k[:2] != (group, topic)}
+        self.offsets = {
+            key: offset
+            for key, offset in self.offsets.items()
+            if key[:2] != (group, topic) or key[2] in elsewhere
+        }
         gone = group, topic, first_use_ms
         rows = self.first_uses.rows
         self.first_uses.rows = {k: v for k, v in rows.items() if (*k[:2], v) != gone}
@@ -378,6 +397,63 @@ class MemoryFirstUses:
         self._metadata.check()
         is_this = pair not in self.rows
         return FirstUse(self.rows.setdefault(pair, self._clock.now_ms()), is_this)
+
+
+class MemoryConsumptions:
+    """By shard and pair. Tests enter for other shards, and count what is asked."""
+
+    def __init__(self, metadata: MemoryMetadata, clock: Clock) -> None:
+        self.rows: dict[tuple[str, SubscriptionPair], tuple[Consumption, int, bool]] = {}
+        self.asked = 0
+        self._metadata = metadata
+        self._clock = clock
+
+    async def enter(
+        self, pair: SubscriptionPair, kind: Consumption, *, force: bool, shard: str | None = None
+    ) -> ConsumptionElsewhere | None:
+        own = self._metadata.shard if shard is None else shard
+        found = await self.elsewhere(pair, kind, own)
+        if found is not None and not force:
+            return found
+        for (each, of), (other, since_ms, _) in list(self.rows.items()):
+            if of == pair and each != own and other is not kind:
+                self.rows[each, of] = other, since_ms, True
+        self.rows[own, pair] = kind, self._clock.now_ms(), False
+        return None
+
+    async def elsewhere(
+        self, pair: SubscriptionPair, kind: Consumption, shard: str | None = None
+    ) -> ConsumptionElsewhere | None:
+        self.asked += 1
+        self._metadata.check()
+        own = self._metadata.shard if shard is None else shard
+        return next(
+            (
+                ConsumptionElsewhere(each, other, since_ms)
+                for (each, of), (other, since_ms, is_ended) in self.rows.items()
+                if of == pair and each != own and other is not kind and not is_ended
+            ),
+            None,
+        )
+
+    async def held(self, *, ended_only: bool) -> list[ConsumptionRow]:
+        self.asked += 1
+        self._metadata.check()
+        return [
+            ConsumptionRow(pair.group, pair.topic, kind, is_ended)
+            for (shard, pair), (kind, _, is_ended) in self.rows.items()
+            if shard == self._metadata.shard and (is_ended or not ended_only)
+        ]
+
+    async def leave(self, names: Sequence[tuple[str, str]]) -> None:
+        self.asked += 1
+        self._metadata.check()
+        here = self._metadata.shard
+        self.rows = {
+            (shard, pair): row
+            for (shard, pair), row in self.rows.items()
+            if shard != here or (pair.group, pair.topic) not in names
+        }
 
 
 class MemoryOffsetSnapshots:

@@ -1,6 +1,6 @@
 """What every operation is asked with, and who may have it: the cells of the matrix of rights.
 
-The generated part comes from the operations themselves: each is asked with the names of two teams
+The generated part comes from the operations themselves: each is asked with the names of three teams
 in its path. `ELSEWHERE` has what else an operation names, in query, header and body; `BY_ID` what
 is found by an id. Who may is said by `may`, which knows roles and prefixes and none of the code
 under test.
@@ -20,11 +20,11 @@ from app.domain.schedules import ScheduleSettings
 from tests.support.nodes.brokers import World
 from tests.support.nodes.waiting import until
 
-OWN: Final = "alpha"
-FOREIGN: Final = "beta"
+TEAMS: Final = ("alpha", "beta", "gamma")
+OWN, FOREIGN, _ = TEAMS
 MISSING: Final = "zeta"
-PRINCIPALS: Final = (*ROLES, "nobody", OWN)
-"""One for each role, one without any, and a team that sends and consumes under its own names."""
+PRINCIPALS: Final = (*ROLES, "nobody", *TEAMS)
+"""One for each role, one without any, and three teams that send and consume under their names."""
 
 Rights = tuple[tuple[str, str, str], ...]
 """Action, kind and name; `PUB|SUB`: one of both is enough."""
@@ -134,9 +134,9 @@ ELSEWHERE: Final = (
     Elsewhere(
         "put_member",
         "query",
-        {"subscriptions": [{"topic": "alpha-in"}]},
+        {"subscriptions": [{"topic": "{own}-in"}]},
         "force=true",
-        needs=(("UPDATE", "group", "alpha-g"), ("SUB", "topic", "alpha-in")),
+        needs=(("UPDATE", "group", "{own}-g"), ("SUB", "topic", "{own}-in")),
     ),
     *(
         Elsewhere(
@@ -185,29 +185,29 @@ ELSEWHERE: Final = (
         "commit_group_offsets",
         "body",
         {"offsets": [{"queue_id": 0, "offset": 0}], "force": True},
-        needs=(("UPDATE", "group", "alpha-g"),),
+        needs=(("UPDATE", "group", "{own}-g"),),
     ),
     Elsewhere(
         "commit_group_offsets",
         "query",
         {"offsets": [{"queue_id": 0, "offset": 0}]},
         "force=true",
-        needs=(("UPDATE", "group", "alpha-g"),),
+        needs=(("UPDATE", "group", "{own}-g"),),
     ),
     Elsewhere(
-        "receive_messages", "query", None, "force=true", needs=(("UPDATE", "group", "alpha-g"),)
-    ),
-    Elsewhere(
-        "plan_epoch",
-        "body",
-        {"producer": "alpha-job", "epoch": 1, "topic": "{team}-in"},
-        needs=(("PUB", "topic", "{team}-in"), ("PUB", "producer", "alpha-job")),
+        "receive_messages", "query", None, "force=true", needs=(("UPDATE", "group", "{own}-g"),)
     ),
     Elsewhere(
         "plan_epoch",
         "body",
-        {"producer": "{team}-job", "epoch": 1, "topic": "alpha-in"},
-        needs=(("PUB", "producer", "{team}-job"), ("PUB", "topic", "alpha-in")),
+        {"producer": "{own}-job", "epoch": 1, "topic": "{team}-in"},
+        needs=(("PUB", "topic", "{team}-in"), ("PUB", "producer", "{own}-job")),
+    ),
+    Elsewhere(
+        "plan_epoch",
+        "body",
+        {"producer": "{team}-job", "epoch": 1, "topic": "{own}-in"},
+        needs=(("PUB", "producer", "{team}-job"), ("PUB", "topic", "{own}-in")),
     ),
     Elsewhere(
         "seal_producer",
@@ -282,10 +282,25 @@ LISTS: Final = frozenset(
 """Answered to everybody, without the rows that one may not know of."""
 
 
+def own_of(who: str) -> str:
+    """The team whose names are its own; of a role any will do."""
+    return who if who in TEAMS else OWN
+
+
+def others_of(who: str) -> Sequence[str]:
+    """The teams whose names it is asked with beside its own: for a role one is like another."""
+    return [each for each in TEAMS if each != who] if who in TEAMS else [FOREIGN]
+
+
+def teams_of(who: str) -> Sequence[str]:
+    """All that it is asked with, its own first."""
+    return [own_of(who), *others_of(who)]
+
+
 def may(who: str, action: str, kind: str, name: str) -> bool:
     """Whether a principal of the matrix may, from the table of roles alone."""
-    if who == OWN:
-        is_own = name.startswith(f"{OWN}-")
+    if who in TEAMS:
+        is_own = name.startswith(f"{who}-")
         rights = (RIGHTS[ROLES["producer"]], RIGHTS[ROLES["consumer"]])
         return is_own and any(action in each.get(Kind(kind), ()) for each in rights)
     return who in ROLES and Action(action) in RIGHTS[ROLES[who]].get(Kind(kind), ())
@@ -294,7 +309,10 @@ def may(who: str, action: str, kind: str, name: str) -> bool:
 def may_all(who: str, needs: Rights, team: str) -> bool:
     """Whether it may all of them."""
     return all(
-        any(may(who, each, kind, name.format(team=team)) for each in action.split("|"))
+        any(
+            may(who, each, kind, name.format(team=team, own=own_of(who)))
+            for each in action.split("|")
+        )
         for action, kind, name in needs
     )
 
@@ -337,9 +355,9 @@ def path_of(operation: Operation, who: str, team: str, ids: Mapping[str, str] = 
 
 
 def filled(value: Any, who: str, team: str) -> Any:
-    """A body, header or query with the names of the team and of the principal in it."""
+    """A body, header or query with the names of the team, of the principal and of its team."""
     if isinstance(value, str):
-        return value.replace("{team}", team).replace("{who}", who)
+        return value.replace("{team}", team).replace("{who}", who).replace("{own}", own_of(who))
     if isinstance(value, dict):
         return {key: filled(each, who, team) for key, each in value.items()}
     return [filled(each, who, team) for each in value] if isinstance(value, list) else value
@@ -399,15 +417,14 @@ def cells() -> Iterator[tuple[str, str, str, str]]:
         has_names = any(
             name in ("topic", "group", "producer", "producer_group") for name in operation.names
         )
-        teams: Sequence[str] = (OWN, FOREIGN) if has_names else (OWN,)
         for who in PRINCIPALS:
-            for team in teams:
+            for team in teams_of(who)[: None if has_names else 1]:
                 yield operation.operation_id, "path", who, team
     for each in ELSEWHERE:
         for who in PRINCIPALS:
-            for team in (OWN, FOREIGN):
+            for team in teams_of(who):
                 yield each.operation_id, each.place, who, team
     for operation_id in BY_ID:
         for who in PRINCIPALS:
-            for team in (OWN, FOREIGN):
+            for team in teams_of(who):
                 yield operation_id, "id", who, team

@@ -54,10 +54,10 @@ EVERYBODY = (
             "consumer",
             to=(f"topic:{team}-*", f"group:{team}-*", f"producer:{team}-*"),
         )
-        for team in ("alpha", "beta")
+        for team in ("alpha", "beta", "gamma")
     ),
 )
-"""One of each role, for all names; one without any; and two teams that send and consume."""
+"""One of each role, for all names; one without any; and three teams that send and consume."""
 
 
 @dataclass
@@ -183,7 +183,7 @@ class _NoAudit:
     async def around(self, *_: object) -> AsyncIterator[dict[str, object]]:
         yield {}
 
-    async def page(self, *_: object) -> Any:
+    async def page(self, *_: object, is_backward: bool) -> Any:
         raise StateConflict("nothing is kept in memory")
 
 
@@ -203,13 +203,13 @@ class _NoSettings:
 async def closed_node(
     *, is_closed: bool = True, with_pages: bool = False, limits: Limits | None = None
 ) -> AsyncIterator[ClosedNode]:
-    """With the topics and groups of two teams: `alpha-in`, `beta-in`; `alpha-g`, `beta-g`."""
+    """With the topics and groups of three teams: `alpha-in` and `alpha-g`, and so on."""
     async with running(limits=limits) as world:
         access = Access()
         access.show(is_closed=is_closed)
         world.metadata.principals = world.metadata.policies = access
         world.metadata.audit = _NoAudit()
-        for team in ("alpha", "beta"):
+        for team in ("alpha", "beta", "gamma"):
             await world.topic(2, name=f"{team}-in")
             await world.metadata.ensure_group(f"{team}-g")
 

@@ -9,6 +9,7 @@ A forked node runs the same `app.cli.main` as the command; the command itself, f
 on, is run by `tests/integration/test_commands.py` and `tests/integration/test_node_life.py`.
 """
 
+import gc
 import json
 import os
 import socket
@@ -58,12 +59,12 @@ def next_node(server: socket.socket) -> Start | None:
 
 def main() -> int:
     """Serve; in a forked process run the node instead."""
-    from app.cli import main as curlew
-    from app.commands import node_commands  # noqa: F401  # what takes long to import
+    from app import cli
     from app.node_parts import served_term
     from tests.support.cluster.namespace import enter_network
     from tests.support.cluster.node_clock import CLOCK, go_by
 
+    _prepare()
     start = next_node(socket.socket(fileno=int(sys.argv[1])))
     if start is None:
         return 0
@@ -77,7 +78,25 @@ def main() -> int:
     os.environ.clear()
     os.environ.update(environment)
     sys.stdout = os.fdopen(1, "w", closefd=False)
-    return curlew(start.arguments)
+    return cli.main(start.arguments)
+
+
+def _prepare() -> None:
+    """Do once what each node would do: import, compile templates, work out routes, make tables."""
+    from fastapi.routing import iter_route_contexts
+
+    from app import cli
+    from app.api.control.control_plane import operation_routes
+    from app.cluster import migrate
+    from app.commands import node_commands  # noqa: F401  # what takes long to import
+    from app.web.rendering.templates import packaged_templates
+    from tests.support.metadata.migrated_file import copying
+
+    packaged_templates()
+    list(iter_route_contexts(operation_routes()))
+    vars(cli)["migrate"] = copying(migrate)
+    gc.collect()
+    gc.freeze()  # a node's collector would visit all of it, and so copy its pages
 
 
 if __name__ == "__main__":

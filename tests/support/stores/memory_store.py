@@ -5,6 +5,7 @@ or when the test says so (`held`); reads are cold where the test says so (`cold`
 """
 
 import asyncio
+import errno
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from app.domain.clock import Clock
-from app.domain.errors import CurlewError, DiskFull, TopicNotFound
+from app.domain.errors import CurlewError, DiskFull, ShardUnavailable, TopicNotFound
 from app.domain.message import Message, StoredMessage, java_hash
 from app.domain.names import EPOCHS_TOPIC, is_system_topic
 from app.domain.positions import FlushMode
@@ -21,6 +22,7 @@ from app.store import (
     Answer,
     Appended,
     ColdRead,
+    DiskUsage,
     Done,
     FirstSteps,
     Gap,
@@ -29,6 +31,7 @@ from app.store import (
     ReadResult,
     RetentionHolds,
     StepPart,
+    SyncTimes,
     TimerLog,
     Unit,
 )
@@ -65,6 +68,7 @@ class MemoryStatus:
     start: int = 0
     written_end: int = 0
     flushed_end: int = 0
+    segments: int = 1
     pending_bytes: int = 0
     lacks: tuple[Lack, ...] = ()
     clock_lead_ms: int = 0
@@ -94,9 +98,14 @@ class MemoryStore:
         """Appends raise this."""
         self.is_nearly_full = False
         """Takes the broker's own steps only."""
+        self.disk: DiskUsage | None = DiskUsage(2_000, 500)
+        """None: the disk does not answer."""
+        self.sync_times = SyncTimes()
         self.failure: CurlewError | None = None
         """Appends are accepted and then fail with this."""
         self.cold: set[tuple[str, int]] = set()
+        self.damaged: set[tuple[str, int]] = set()
+        """Queues whose next message another replica alone may have, which does not answer."""
         self.disk_reads = 0
         self._disk_answers = threading.Event()
         self._disk_answers.set()
@@ -257,6 +266,8 @@ class MemoryStore:
     ) -> ReadResult:
         if (topic, queue_id) in self.cold and not wait_for_disk:
             raise ColdRead
+        if (topic, queue_id) in self.damaged:
+            raise ShardUnavailable("the record is damaged here, and may be whole elsewhere")
         self.reads += 1
         if wait_for_disk:
             self._wait_for_disk()
@@ -289,7 +300,7 @@ class MemoryStore:
     ) -> Sequence[ReadResult | None]:
         found: list[ReadResult | None] = []
         for topic, queue_id, first, end in asked:
-            if (topic, queue_id) in self.cold:
+            if (topic, queue_id) in self.cold | self.damaged:
                 found.append(None)
                 continue
             read = self.read(topic, queue_id, first, max_messages=end - first, max_bytes=max_bytes)
@@ -474,6 +485,11 @@ class MemoryStore:
 
     def status(self) -> MemoryStatus:
         return self.state
+
+    def disk_usage(self) -> DiskUsage:
+        if self.disk is None:
+            raise OSError(errno.EIO, "the disk does not answer")
+        return self.disk
 
     # --- what a test does to it
 

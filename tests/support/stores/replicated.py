@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from app.api.admission import Admission
 from app.api.dataplane.routes import build_router
 from app.api.gateway import Gateway
 from app.api.http.request_context import AsgiApp
@@ -88,7 +89,7 @@ async def leading(*, replication_wait_ms: int = 60_000) -> AsyncIterator[Leader]
         raise AssertionError("no path of the control plane")
 
     router = build_router(broker, limits)
-    app = Gateway(router, nothing, header_block_bytes_max=9_999, local_only=True)
+    app = Gateway(router, nothing, Admission(header_block_bytes_max=9_999, local_only=True))
     leader = Leader(broker, store, metadata, gate, files, lost, app)
     try:
         yield leader

@@ -83,7 +83,7 @@ async def test_every_operation_asks_for_a_key() -> None:
 
 async def test_an_operation_that_is_open_by_mistake_is_noticed() -> None:
     asked = gateway()
-    asked._open_paths |= {"/v1/topics"}
+    asked._admission._open_paths |= {"/v1/topics"}
     assert "list_topics" not in await operations_without_a_key(asked)
 
 

@@ -5,6 +5,7 @@ from typing import ParamSpec, TypeVar
 
 import pytest
 
+from app.api.admission import Admission
 from app.api.control.control_plane import build_control_plane
 from app.api.control.dependencies import Services
 from app.api.dataplane.router import Router
@@ -22,7 +23,7 @@ T = TypeVar("T")
 def control_plane(world: World) -> AsgiApp:
     services = Services(world.broker, world.metadata, world.limits)  # type: ignore[arg-type]
     inner = build_control_plane(services)
-    return Gateway(Router({}), inner, header_block_bytes_max=9_999, local_only=True)
+    return Gateway(Router({}), inner, Admission(header_block_bytes_max=9_999, local_only=True))
 
 
 def after_deletion(world: World, step: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:

@@ -1,16 +1,23 @@
 """What becomes of requests that are at work when the node ceases to lead its shard."""
 
 import asyncio
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from typing_extensions import override
 
 import app.node_app
+from app.api.admission import Admission
 from app.api.dataplane.router import Handler, Router
 from app.api.dataplane.routes.read_operations import PULL_MESSAGES
 from app.api.dataplane.routes.send_operations import SEND_MESSAGE
 from app.api.gateway import Gateway
-from app.api.http.request_context import Event, Receive, RequestContext, Scope, Send
-from app.node_app import _Counted
+from app.api.http.request_context import AsgiApp, Event, Receive, RequestContext, Scope, Send
+from app.api.relay.relay import Relay
+from app.node import Node
+from app.node_app import NodeApp, _Counted
+from app.node_parts.served_term import ServedTerm
 from app.runtime.direct import DirectRun
 from tests.support.clients.asgi import LOCAL, call, events_of, http_scope
 
@@ -37,14 +44,18 @@ class Hanging:
         await exchange.answer(200, [], b"done")
 
 
-def counted(handler: Handler, page: Hanging | None = None) -> _Counted:
+def gateway(handler: Handler, page: Hanging | None = None) -> Gateway:
     async def pages(scope: Scope, receive: Receive, send: Send) -> None:
         assert page is not None
         page.has_begun.set()
         await page.may_go_on.wait()
 
     router = Router({SEND_MESSAGE: handler, PULL_MESSAGES: handler})
-    return _Counted(Gateway(router, pages, header_block_bytes_max=256, local_only=True))
+    return Gateway(router, pages, Admission(header_block_bytes_max=256, local_only=True))
+
+
+def counted(handler: Handler, page: Hanging | None = None) -> _Counted:
+    return _Counted(gateway(handler, page))
 
 
 @pytest.fixture
@@ -135,6 +146,34 @@ async def test_what_has_begun_in_this_turn_is_waited_for() -> None:
     handler.may_go_on.set()
     await ending
     assert answer[0]["status"] == 200
+
+
+class OfOneShard(NodeApp):
+    """The application of a node of a cluster whose gateway is given."""
+
+    def __init__(self, gateway: Gateway, relay: Relay) -> None:
+        self._node = cast("Node", SimpleNamespace(is_lone=False))
+        self._relay, self._given = relay, gateway
+
+    @override
+    def _build(self, term: ServedTerm | None) -> Gateway:
+        return self._given
+
+
+@pytest.mark.usefixtures("_never")
+async def test_what_a_node_asks_of_itself_is_waited_for() -> None:
+    handler = Hanging()
+    own: list[AsgiApp] = []
+    node = OfOneShard(gateway(handler), cast("Relay", SimpleNamespace(serve_own=own.append)))
+    node.serve(cast("ServedTerm", None))
+    asking = asyncio.ensure_future(call(own[0], "GET", PULL))
+    await handler.has_begun.wait()
+    ending = asyncio.ensure_future(node.end_term())
+    await asyncio.sleep(0)
+    assert not ending.done()
+    handler.may_go_on.set()
+    await ending
+    assert (await asking).status == 200
 
 
 @pytest.mark.usefixtures("_never")

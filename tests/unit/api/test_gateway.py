@@ -6,6 +6,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from app.api.admission import Admission
 from app.api.app_factory import build_api
 from app.api.control.control_plane import build_control_plane
 from app.api.control.dependencies import Services
@@ -69,8 +70,7 @@ def shell(
     return Gateway(
         router,
         fallback,
-        header_block_bytes_max=256,
-        local_only=local_only,
+        Admission(header_block_bytes_max=256, local_only=local_only),
         traffic=traffic,
         access_log=access_log,
     )
@@ -305,7 +305,7 @@ async def test_another_protocol_falls_through() -> None:
     async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
         seen.append(scope["type"])
 
-    app = Gateway(Router({}), lifespan, header_block_bytes_max=1, local_only=True)
+    app = Gateway(Router({}), lifespan, Admission(header_block_bytes_max=1, local_only=True))
     await app({"type": "lifespan"}, events_of(), events_of())  # type: ignore[arg-type]
     assert seen == ["lifespan"]
 
@@ -356,8 +356,7 @@ async def test_a_client_that_left_the_control_plane_is_counted_as_such() -> None
     app = Gateway(
         Router({}),
         build_control_plane(services),
-        header_block_bytes_max=9_999,
-        local_only=True,
+        Admission(header_block_bytes_max=9_999, local_only=True),
         traffic=traffic,
     )
     await call(app, "PUT", "/v1/topics/orders", receive=gone)

@@ -16,6 +16,7 @@ from app.cluster.replication.events import (
     LogEnds,
     RowChanged,
     RowSeen,
+    TakesNoMore,
     Tick,
     UncleanJudged,
 )
@@ -32,7 +33,7 @@ from app.cluster.replication.terms import Member, Term, TermStart
 from app.domain.limits import Limits
 from app.replica.driver import ReplicaDriver, ReplicaParts
 from app.replica.log_repairs import LogRepairs, LogView, RepairHost
-from app.replica.ports import Database, Peers, ReplicaOwner
+from app.replica.ports import CutTail, Database, Peers, ReplicaOwner
 from app.store.formats.record.record import encode_record
 from app.store.fs.files import FileSystem
 from app.store.lifecycle.opening import ShardMeta
@@ -62,6 +63,8 @@ class Node(Peers, Database, ReplicaOwner, RepairHost):
         self.name = name
         self.files = files
         self.alarms: list[str] = []
+        self.alarm_details: dict[str, str] = {}
+        self.cuts: list[CutTail] = []
         self.log_has_failed = False
         self.repairs = LogRepairs(self, peers, self, lambda: shard.now_ms, lambda call: call())
         self.shown = 0
@@ -154,6 +157,10 @@ class Node(Peers, Database, ReplicaOwner, RepairHost):
         raise AssertionError("nobody deletes here")
 
     @override
+    def accept_loss(self, term: Term) -> None:
+        raise AssertionError(f"nobody asks here: {term}")
+
+    @override
     def append_term_start(self, term: Term) -> None:
         self._append(b"term", term)
 
@@ -209,6 +216,7 @@ class Node(Peers, Database, ReplicaOwner, RepairHost):
     @override
     def take_no_more(self) -> None:
         self.serving = None
+        self._shard.later(self, TakesNoMore)
 
     @override
     def step_down(self, reason: str) -> LogEnd:
@@ -220,8 +228,9 @@ class Node(Peers, Database, ReplicaOwner, RepairHost):
         raise AssertionError("nobody asks here")
 
     @override
-    def gave_up(self, start: int, size: int, kept_in: str) -> None:
-        raise AssertionError(f"no loss is told here: {size} bytes from {start} on, {kept_in}")
+    def was_cut(self, tail: CutTail) -> None:
+        assert not tail.is_loss, "no loss is told here"
+        self.cuts.append(tail)
 
     @override
     def is_damaged(self, at: int) -> None:
@@ -232,8 +241,7 @@ class Node(Peers, Database, ReplicaOwner, RepairHost):
     @override
     def log_view(self) -> LogView | None:
         driver, log = self.driver, self.replica_log
-        end = min(driver.high_watermark, log.written)
-        return LogView(log, self.reader, end, driver.history(), None)
+        return LogView(log, self.reader, driver.history(), None)
 
     @override
     def log_failed(self, reason: str) -> None:
@@ -256,6 +264,7 @@ class Node(Peers, Database, ReplicaOwner, RepairHost):
     @override
     def alarm(self, code: str, detail: str) -> None:
         self.alarms.append(code)
+        self.alarm_details[code] = detail
 
 
 class Shard:

@@ -116,6 +116,26 @@ def test_an_elected_follower_has_all_and_the_former_leader_is_cut() -> None:
     shard.check_equal_logs()
     kept = [path for path in simulated(shard, "a").names if path.startswith("lost+found/")]
     assert kept == [paths.cut_tail(shown)]
+    (told,) = shard.nodes["a"].cuts
+    assert (told.start, told.kept_in) == (shown, kept[0])
+    assert told.size >= len(simulated(shard, "a").names[kept[0]].seen) > 0
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3, 4])
+def test_a_cut_that_ends_behind_a_pause_is_told_once(nth: int) -> None:
+    shard = serving()
+    load(shard, 9)
+    shard.until(shard.are_equal)
+    shown = shard.leader.shown
+    shard.cut_off = {"b", "c"}
+    load(shard, 6)
+    files = shard.kill("a")
+    shard.cut_off = set()
+    shard.until(shard.is_served)
+    shard.start("a", files)
+    simulated(shard, "a").fault = Fault("create", nth, errno.EMFILE)
+    shard.until(shard.are_equal)
+    assert [cut.start for cut in shard.nodes["a"].cuts] == [shown]
 
 
 def test_the_leader_hands_over_and_follows() -> None:

@@ -64,3 +64,12 @@ async def test_the_broker_begins_and_nothing_is_taken_from_when_it_is_there() ->
     assert made.gate.too_few is None
     made.refuse_while(TOO_FEW, may_begin=True)
     assert made.gate.too_few == TOO_FEW
+
+
+async def test_messages_are_refused_while_replicas_that_are_needed_are_full() -> None:
+    said: list[str | None] = []
+    made = leading(lambda: None)
+    made.store.refuse_for_replicas = said.append  # type: ignore[assignment, method-assign]
+    made.take_no_messages_while_full(("b", "c"))
+    made.take_no_messages_while_full(())
+    assert said == ["the disk of b, c is full", None]

@@ -6,10 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from app.cluster.replication.messages import AskBlocks, GivenBlocks
+from app.cluster.replication.messages import AskBlocks, BlocksNotGiven, GivenBlocks
 from app.cluster.replication.terms import Term, TermStart
+from app.domain.errors import ShardUnavailable
 from app.replica import log_repairs
 from app.store import paths
+from app.store.formats.record.record import encode_record
 from app.store.log.log_scan import LogScanner
 from tests.support.stores.simulated_files import Fault
 from tests.support.stores.stores import SMALL
@@ -32,6 +34,15 @@ def damage(shard: Shard, name: str, at: int, size: int = 1) -> None:
     for content in (inode.seen, inode.safe):
         for place in range(at - base, at - base + size):
             content[place] ^= 0x55
+
+
+def put(shard: Shard, name: str, at: int, data: bytes) -> None:
+    """Other bytes in the log, on the medium."""
+    base = at - at % SMALL.segment_bytes
+    inode = simulated(shard, name).names[paths.segment(base)]
+    inode.sync()
+    for content in (inode.seen, inode.safe):
+        content[at - base : at - base + len(data)] = data
 
 
 def starts(shard: Shard) -> list[int]:
@@ -145,18 +156,179 @@ def test_who_knows_less_to_be_confirmed_asks_those_who_know_more() -> None:
     shard.check_equal_logs()
 
 
-def test_it_does_not_wait_for_ever_for_who_is_gone() -> None:
-    """One that is damaged behind what it knows to be confirmed may lead when all were asked."""
+def test_what_a_replica_that_is_gone_may_have_is_not_given_up() -> None:
+    """Also not by one that would lead: it waits for the other, or for an operator."""
     shard = filled()
     node, at = follower(shard), starts(shard)[7]
-    node.driver.high_watermark = at
     damage(shard, "b", at + 150)
-    for name in "ac":
-        shard.kill(name)
+    damage(shard, "c", at + 151)
+    files = shard.kill("a")
+    node.repairs.begin()
     node.repairs.found(at, at + 1)
+    shard.until(lambda: node.alarms.count("LOG_DAMAGED") > 20)
+    assert "a may have it" in node.alarm_details["LOG_DAMAGED"]
     assert not node.repairs.is_hopeless(at)
+    with pytest.raises(ShardUnavailable, match="may be whole at a, which"):
+        node.repairs.refuse_unasked(at)
+    shard.start("a", files)
+    shard.until(lambda: is_whole(shard))
+    assert node.reader.is_good(at)
+
+
+def test_what_a_reader_has_found_is_asked_for_until_all_have_answered() -> None:
+    """The reader may not come again."""
+    shard = filled()
+    node, at = follower(shard), starts(shard)[7]
+    damage(shard, "b", at + 150)
+    damage(shard, "c", at + 150)
+    files = shard.kill("a")
+    node.repairs.begin()
+    assert not node.repairs.fetch(at), "its own thread does not wait"
+    shard.pass_time(200)
+    shard.start("a", files)
+    shard.until(lambda: node.reader.is_good(at))
+
+
+def test_places_that_only_a_replica_that_is_gone_may_have_keep_no_other_one_waiting() -> None:
+    shard = filled()
+    node, (*lost, at) = shard.leader, starts(shard)[3:39:3]
+    for each in lost:
+        damage(shard, "a", each + 150)
+        damage(shard, "c", each + 150)
+    damage(shard, "a", at + 150)
+    shard.kill("b")
+    for each in (*lost, at):
+        node.repairs.found(each, each + 1)
+    shard.until(lambda: node.reader.is_good(at))
+    assert node.repairs.damaged_count == len(lost)
+
+
+def test_many_places_wait_for_a_silent_replica_once() -> None:
+    """The others say meanwhile what they have of them."""
+    shard = filled()
+    node, places = shard.leader, starts(shard)[3:39:3]
+    for name in "ac":
+        for each in places:
+            damage(shard, name, each + 150)
+    shard.kill("b")
+    node.repairs.begin()
+    for each in places:
+        node.repairs.found(each, each + 1)
+    began_ms = shard.now_ms
+    shard.until(lambda: not any(map(node.repairs.is_worth_asking, places)))
+    assert shard.now_ms - began_ms < 2 * log_repairs.ANSWER_MS
+
+
+@pytest.mark.parametrize("is_heard", [False, True])
+def test_a_silent_replica_is_passed_over_for_a_time_or_until_it_is_heard(is_heard: bool) -> None:
+    shard = filled()
+    node, (first, second) = shard.leader, starts(shard)[7:10:2]
+    damage(shard, "a", first + 150)
+    files = shard.kill("b")
+    node.repairs.found(first, first + 1)
+    shard.until(lambda: is_whole(shard))
+    silent_until_ms = shard.now_ms + log_repairs.SILENT_MS
+    for name in "ac":
+        damage(shard, name, second + 150)
+    shard.start("b", files)
+    if is_heard:
+        node.repairs.heard("b", BlocksNotGiven(0, "late", is_final=False), b"")
+    node.repairs.found(second, second + 1)
+    shard.until(lambda: is_whole(shard))
+    assert (shard.now_ms < silent_until_ms - log_repairs.AGAIN_MS) is is_heard
+
+
+def test_an_operator_may_give_it_up() -> None:
+    """By an unclean election of this replica."""
+    shard = filled()
+    node, at = follower(shard), starts(shard)[7]
+    for name in "bc":
+        damage(shard, name, at + 150)
+    shard.kill("a")
+    node.repairs.found(at, at + 1)
+    shard.until(lambda: "LOG_DAMAGED" in node.alarms)
+    node.repairs.is_loss_accepted = True
+    assert node.repairs.is_hopeless(at)
+    node.repairs.refuse_unasked(at)
+
+
+def test_what_all_were_asked_for_in_vain_is_given_up() -> None:
+    shard = filled()
+    node, at = follower(shard), starts(shard)[7]
+    for name in shard.nodes:
+        damage(shard, name, at + 150)
+    node.repairs.begin()
+    with pytest.raises(ShardUnavailable, match="a, c, which"):
+        node.repairs.refuse_unasked(at)
+    node.repairs.found(at, at + 1)
     shard.until(lambda: node.repairs.is_hopeless(at))
-    assert "LOG_DAMAGED" in node.alarms
+    node.repairs.refuse_unasked(at)
+
+
+def test_a_place_for_which_there_is_no_room_is_not_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shard = filled()
+    node, (first, at) = follower(shard), starts(shard)[7:9]
+    shard.kill("a")
+    shard.kill("c")
+    for each in (first, at):
+        damage(shard, "b", each + 150)
+    node.repairs.begin()
+    node.repairs.found(first, first + 1)
+    monkeypatch.setattr(log_repairs, "PLACES_MAX", 1)
+    assert not node.repairs.fetch(at)
+    with pytest.raises(ShardUnavailable, match="a, c, which"):
+        node.repairs.refuse_unasked(at)
+
+
+def test_intact_neighbours_are_not_written_over() -> None:
+    """One that is another record at the other replica says that nothing of it is to be trusted."""
+    shard = filled()
+    node, at, behind = follower(shard), *starts(shard)[2:4]
+    damage(shard, "b", at + 150)
+    record = encode_record(
+        topic=b"orders",
+        queue_id=0,
+        queue_offset=0,
+        physical_offset=behind,
+        body=b"?" * 300,
+        properties=b"",
+        born_time_ms=1,
+        store_time_ms=1,
+        store_host=SMALL.store_host,
+    )
+    put(shard, "b", behind, record)
+    before = node.log.read(behind, len(record))
+    assert before == record
+    assert node.reader.is_good(behind)
+    node.repairs.found(at, at + 1)
+    shard.until(lambda: "LOG_DAMAGED" in node.alarms)
+    assert node.log.read(behind, len(record)) == before
+    assert "has another log" in node.alarm_details["LOG_DAMAGED"]
+
+
+def test_only_damaged_records_are_written() -> None:
+    shard = filled()
+    node, places = follower(shard), starts(shard)
+    for number in (2, 3):
+        damage(shard, "b", places[number] + 150)
+    node.repairs.found(places[2], places[2] + 1)
+    shard.until(lambda: is_whole(shard))
+    shard.check_equal_logs()
+    assert node.repairs.mended_bytes == 2
+
+
+def test_what_is_not_known_to_be_confirmed_is_given_where_the_histories_agree() -> None:
+    """As behind a loss of power of all: each knows the watermark of its checkpoint alone."""
+    shard = filled()
+    node, at = follower(shard), starts(shard)[7]
+    damage(shard, "b", at + 150)
+    for each in shard.nodes.values():
+        each.driver.high_watermark = 0
+    node.repairs.found(at, at + 1)
+    shard.until(lambda: is_whole(shard))
+    shard.check_equal_logs()
 
 
 def test_blocks_of_another_history_are_not_given(monkeypatch: pytest.MonkeyPatch) -> None:

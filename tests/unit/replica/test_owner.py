@@ -146,13 +146,13 @@ def test_who_is_elected_with_a_full_disk_says_so_in_its_term(
 ) -> None:
     """Its new store looks at the disk ten seconds later, and would take messages until then."""
     assert told(owner, monkeypatch, 90) == [False]
-    status = SimpleNamespace(refusal=None)
+    status = SimpleNamespace(refusal_here=None)
     monkeypatch.setattr(
         owner, "leading", SimpleNamespace(store=SimpleNamespace(status=lambda: status))
     )
     assert told(owner, monkeypatch, 90, 89) == [False, False]
     assert told(owner, monkeypatch, 87, 89) == [True, True]
-    status.refusal = "the disk is 90% full"
+    status.refusal_here = "the disk is 90% full"
     assert told(owner, monkeypatch, 80) == [False]
 
 
@@ -193,5 +193,21 @@ def test_a_follower_dispatches_up_to_the_damage_and_leads_over_it_when_nobody_he
         owner.append_term_start(Term(1, 1))
     assert not owner.is_spoiled
     for place in owner.repairs._places:
-        place.has_failed = True
+        place.has_failed, place.unasked = True, ("b",)
+    with pytest.raises(BlocksRefused, match="damaged at 700"):
+        owner.append_term_start(Term(1, 1))
+    for place in owner.repairs._places:
+        place.unasked = ()
     owner._refuse_to_lead_over_damage()
+
+
+def test_who_leads_by_an_unclean_election_leads_over_what_others_may_have(
+    owner: StoreOwner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner.repairs.found(700, 800)
+    owner.accept_loss(Term(3, 1))
+    with pytest.raises(BlocksRefused, match="damaged at 700"):
+        owner.append_term_start(Term(4, 1))
+    monkeypatch.setattr(owner, "_end_checkpoint", lambda: 1 / 0)  # what comes next
+    with pytest.raises(ZeroDivisionError):
+        owner.append_term_start(Term(3, 1))

@@ -65,6 +65,18 @@ async def test_a_failing_turn_does_not_end_it(caplog: pytest.LogCaptureFixture) 
     await service.stop()
 
 
+async def test_what_lasts_is_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
+    work = Work()
+    service = Service("work", NEVER_S, work)
+    await service.start()
+    counts: list[int] = []
+    for work.fails in (True, True, True, False, True):
+        await service.run_now()
+        counts.append(caplog.text.count("service work failed"))
+    assert (counts, service.failures) == ([1, 1, 1, 1, 2], 4)
+    await service.stop()
+
+
 async def test_start_and_stop_may_be_repeated_in_any_order() -> None:
     work = Work()
     service = Service("work", NEVER_S, work)

@@ -34,6 +34,19 @@ def opened(root: Path) -> Iterator[OpenStore]:
     opened.store.close()
 
 
+def test_syncs_are_timed_and_the_disk_is_asked(opened: OpenStore, root: Path) -> None:
+    times = opened.store.sync_times
+    before = sum(times.buckets)
+    opened.send(b"a", flush=FlushMode.SYNC)
+    assert sum(times.buckets) == before + 1
+    assert times.seconds > 0
+    opened.send(b"b", flush=FlushMode.ASYNC)
+    assert sum(times.buckets) == before + 1, "what is not synced takes no time to sync"
+    found = os.statvfs(root)
+    assert 0 < opened.store.disk_usage().free <= opened.store.disk_usage().total
+    assert opened.store.disk_usage().total <= found.f_blocks * found.f_frsize
+
+
 def reopen(opened: OpenStore, root: Path) -> OpenStore:
     opened.store.close()
     return open_store(OsFiles(root))

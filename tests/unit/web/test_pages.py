@@ -467,7 +467,8 @@ def test_where_a_cluster_has_shards_the_list_of_groups_asks_for_the_lag_of_all(
 
 
 def test_the_nodes_page_shows_shards_and_what_happened(monkeypatch: pytest.MonkeyPatch) -> None:
-    shard = {"name": "east", "leader": None, "leader_url": None, "epoch": 7, "queues": 12}
+    places = {"leader": None, "leader_url": None}
+    shard = {"name": "east", "epoch": 7, "queues": 12, "takes": "keyed", **places}
     event = {"seq": 2, "at_ms": 0, "shard": "east", "node_id": "n-1", "epoch": 6, "detail": "<b>"}
     answers = {
         "/v1/cluster": {"nodes": [], "shards": [{**shard, "answers": False}]},
@@ -505,3 +506,57 @@ def test_a_form_to_send_is_for_who_may_send() -> None:
         assert 'name="token"' in text
 
     with_pages(use, is_closed=True)
+
+
+def test_a_page_that_leaves_groups_out_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        where = "/v1/topics/alpha-in/messages"
+        sent = (await client.post(where, content=b"x")).json()
+        one = f"/ui/topics/alpha-in/messages/{sent['message_id']}"
+        pages = ["/ui/topics/alpha-in/groups", one]
+        for number in range(3):
+            for path in pages:
+                text = (await client.get(path)).text
+                assert ("There may be more groups" in text) == (number > 1)
+            await client.post(f"/v1/topics/alpha-in/groups/alpha-{number}/messages:receive")
+
+    monkeypatch.setattr("app.web.messaging.topics.GROUPS_SHOWN_MAX", 1)
+    with_pages(use)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("topics", "groups", "delayed", "delayed/alpha-in", "schedules", "transactions"),
+        *("principals", "policies", "groups/alpha-g/clients", "clients?group=alpha-g"),
+    ],
+)
+def test_a_place_behind_the_end_of_a_list_is_not_said_to_be_an_empty_list(
+    monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    kinds = "topics groups lag dead_letters messages schedules transactions principals policies"
+    nothing: dict[str, Any] = {kind: [] for kind in [*kinds.split(), "clients", "roles"]}
+    body = json.dumps({**nothing, "scanned": 0, "next_page_token": None}).encode()
+    ask = Api.ask
+
+    async def none_left(api: Api, method: str, where: str, **more: Any) -> Answer:
+        is_asked = "page_token=last" in where or where == "/v1/roles"
+        return Answer(200, {}, body) if is_asked else await ask(api, method, where, **more)
+
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        monkeypatch.setattr(Api, "ask", none_left)
+        text = (await client.get(f"/ui/{path}{'&' if '?' in path else '?'}page_token=last")).text
+        assert "nothing behind the place" in text
+        assert 'class="command"' not in text.partition("<main")[2].partition("First page")[0]
+
+    with_pages(use)
+
+
+@pytest.mark.parametrize("name", ["queue", "offset"])
+def test_a_field_for_a_number_that_has_none_is_not_passed_over(name: str) -> None:
+    async def use(client: httpx.AsyncClient, _: ClosedNode) -> None:
+        answer = await client.get(f"/ui/topics/alpha-in/messages?{name}=many")
+        assert answer.status_code == 422
+        assert "This is no whole number: many" in answer.text
+
+    with_pages(use)

@@ -41,6 +41,7 @@ from app.broker.read.topic_ends import check_count
 from app.broker.topic_lookup import find_topic
 from app.cluster import ClusterEvent
 from app.domain.errors import CurlewError, HandOverRefused, IllegalPage, NotLeader, ShardNotFound
+from app.domain.shards.takes import Takes
 
 router = OperationRouter("cluster")
 
@@ -64,6 +65,11 @@ class RouteQueueDocument(AnswerModel):
     queue_id: int = Field(description="The queue within its topic")
     shard: str = Field(description="The shard that has it")
     perm: str = Field(description="What clients may do with it: rw, r, w or none")
+    takes: Takes = Field(
+        description="Of new messages: `all`; `keyed`: its shard drains, those whose sharding key"
+        " belongs there; `none`: keys of a shard that drains have moved to the queues that take"
+        " all, by the hash over their number"
+    )
     epoch: int = Field(description="In which its shard is led; it rises with each start")
     leader: str | None = Field(
         description="The URL of the node that leads the shard; null: none that answers is known"
@@ -78,6 +84,7 @@ class RouteDocument(AnswerModel):
     generation: int = Field(description="Tells topics of the same name apart")
     metadata_version: int = Field(description="What the node that was asked knows")
     valid_ms: int = Field(description="How long it may be kept; NOT_LEADER ends it earlier")
+    write_queues: int = Field(description="Over so many queues a sharding key is hashed")
     queues: list[RouteQueueDocument] = Field(description="All queues, in order")
 
 
@@ -123,6 +130,9 @@ class ShardDocument(AnswerModel):
     leader_url: str | None = Field(description="Where clients reach that node")
     answers: bool = Field(description="Whether that node answers the one that was asked")
     queues: int = Field(description="Queues of topics that are in it")
+    takes: Takes = Field(
+        description="Of new messages: `all`; `keyed` or `none`: it drains (`drain_shard`)"
+    )
     target_replicas: int = Field(description="How many replicas it is to have; 1: a lone node's")
     min_in_sync: int = Field(description="With fewer replicas in sync no send is taken")
     high_watermark: int | None = Field(
@@ -150,10 +160,13 @@ class ClusterEventDocument(AnswerModel):
     at_ms: int = Field(description="When, by the database's clock, in epoch milliseconds")
     kind: str = Field(
         description="`node_registered`; `shard_made`, `shard_claimed` (a start has it), `shard_led`"
-        " (and leads it in this epoch), `shard_left` (that start ended in order), `shard_released`;"
+        " (and leads it in this epoch), `shard_left` (that start ended in order), `shard_released`,"
+        " `shard_drains` (what is new goes to other shards), `shard_keys_moved` (of keys, too),"
+        " `shard_takes_all` (it drains no more);"
         " `node_fenced` (it heard that another leads its shard, and takes no writes). Of replicas:"
         " `replica_joined`, `replica_moved`, `replica_removed`, `replica_reset`, `shard_elected`,"
-        " `replica_gave_up` (what an unclean election had given up was cut off its log),"
+        " `replica_cut` (the end of its log, which nothing had confirmed, was cut off),"
+        " `replica_gave_up` (the same of what an unclean election had given up),"
         " `shard_elected_after_loss`, `shard_elected_unclean`,"
         " `in_sync_changed`, `shard_handed_over` (to this node),"
         " `metadata_regressed`, `shard_written_back`"
@@ -246,6 +259,7 @@ async def get_cluster(services: WithServices, access: WithAccess) -> ClusterDocu
             leader_url=each.advertise_url or None,
             answers=_answers(services, each.name),
             queues=counts[each.name],
+            takes=each.takes,
             target_replicas=each.target_replicas,
             min_in_sync=each.min_in_sync,
             high_watermark=said.high_watermarks.get(each.name),
@@ -394,6 +408,7 @@ class _Places(NamedTuple):
                     queue_id=queue_id,
                     shard=name,
                     perm=view.permission_of(queue_id).value,
+                    takes=view.takes_of(queue_id),
                     epoch=0 if known is None else known.epoch,
                     leader=url,
                     replicas=_in_sync_at(known, url),
@@ -404,6 +419,7 @@ class _Places(NamedTuple):
             generation=view.generation,
             metadata_version=self.snapshot.version,
             valid_ms=VALID_MS,
+            write_queues=view.write_queues,
             queues=queues,
         )
 

@@ -28,10 +28,12 @@ from app.api.operations.operation import Action, Json
 from app.broker.figures.counters import STEP_S, STEPS, Figures, GroupFigures, TopicFigures
 from app.broker.figures.traffic_statistics import WINDOWS
 from app.broker.insight.lag import check_known_group
+from app.broker.ports import Store
 from app.broker.topic_lookup import find_topic
 from app.domain.access.actions import Kind
 from app.domain.durations import parse_duration_ms
 from app.domain.errors import InvalidRequest
+from app.store import DiskUsage
 
 _STEP_MS: Final = int(STEP_S * 1_000)
 _RANGE_MS_MAX: Final = STEPS * _STEP_MS
@@ -175,6 +177,7 @@ async def get_stats(
     lag = await broker.lag.lag_of_all()
     dead_letters = await broker.dead_letters.count_all(list(snapshot.groups))
     store = broker.store.status()
+    disk = _disk_of(broker.store)
     whole = statistics.whole
     return NodeStatistics(
         since_ms=statistics.since_ms,
@@ -183,6 +186,8 @@ async def get_stats(
         lag=lag,
         dead_letters=dead_letters,
         stored_bytes=store.written_end - store.start,
+        disk_bytes=None if disk is None else disk.total,
+        disk_free_bytes=None if disk is None else disk.free,
         counters=CountsDocument.of(whole.sums()),
         rates={
             name: RatesDocument.of(statistics.within(whole, steps))
@@ -190,6 +195,13 @@ async def get_stats(
         },
         series=SeriesDocument.of(statistics.series(whole, *scale)),
     )
+
+
+def _disk_of(store: Store) -> DiskUsage | None:
+    try:
+        return store.disk_usage()
+    except OSError:
+        return None
 
 
 def _rates(services: Services, parts: Sequence[Figures]) -> dict[str, RatesDocument]:

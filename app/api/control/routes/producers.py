@@ -1,5 +1,6 @@
 """Producers that send in sequence: what is known of one, planning and closing its epochs."""
 
+from collections.abc import Sequence
 from typing import Annotated, Self
 
 from fastapi import Depends, Request, Response
@@ -64,13 +65,25 @@ class PlanBody(RequestModel):
 
 
 class PlanDocument(DryRunMember):
-    """The epoch spreads over queues 0 to `queues` - 1 of the topic, in turns of
-    `messages_per_turn` messages; null when the epoch has not said how many when it first asked."""
+    """The epoch spreads over queues 0 to `queues` - 1 of the topic, or over as many `queue_ids` in
+    their place, where shards drain (else null); in turns of `messages_per_turn` messages, null when
+    the epoch has not said how many when it first asked."""
 
     producer: str
     epoch: int
     topic: str
     queues: int
+    queue_ids: list[int] | None = Field(
+        description="The queues in the place of the first ones, where shards drain; null: the first"
+    )
+    write_queues: int | None = Field(
+        description="Where shards drain: over so many queues a sharding key is hashed, whether they"
+        " are in `queue_ids` or not; null: over `queues`"
+    )
+    key_queue_ids: list[int] | None = Field(
+        description="Where shards drain: the queues that keep their keys. A key of another one goes"
+        " to the one of these with the highest score for it, as the service sends it; null: all"
+    )
     messages_per_turn: int | None
 
 
@@ -186,6 +199,9 @@ async def plan_epoch(
         epoch=body.epoch,
         topic=body.topic,
         queues=plan.queues,
+        queue_ids=_listed(plan.queue_ids),
+        write_queues=plan.write_queues,
+        key_queue_ids=_listed(plan.key_queue_ids),
         messages_per_turn=plan.messages_per_turn,
         dry_run=tries,
     )
@@ -229,3 +245,7 @@ async def seal_producer(
         body.producer, body.epoch, body.messages, is_dry_run=tries
     )
     return SealDocument(producer=body.producer, sealed_epoch=sealed, dry_run=tries)
+
+
+def _listed(queues: Sequence[int] | None) -> list[int] | None:
+    return None if queues is None else list(queues)

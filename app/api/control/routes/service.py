@@ -99,6 +99,7 @@ async def get_metrics(services: WithServices) -> PlainTextResponse:
         lags,
         unnamed,
         services.replicas,
+        metadata.snapshot.shards.get(metadata.shard),
     )
     parts = []
     for part in metric_parts(sources):

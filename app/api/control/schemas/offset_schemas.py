@@ -9,6 +9,7 @@ from app.api.control.schemas.names import TopicName
 from app.api.control.schemas.schemas import (
     INT64_MAX,
     AnswerModel,
+    CommitAnswer,
     Count,
     DryRunBody,
     DryRunMember,
@@ -48,6 +49,27 @@ class CommitBody(RequestModel):
         if self.client_id is None or self.generation is None:
             return None
         return Committer(self.client_id, self.generation)
+
+
+class NoRowsBody(RequestModel):
+    """What a node sends to a shard of which a commit has no queues."""
+
+    offsets: list[CommitEntry] = Field(max_length=0)
+
+
+class RefusedCommitDocument(QueueDocument):
+    """A row that was not committed, and why. With `RELAY_INTERRUPTED` it may have been."""
+
+    offset: int = Field(description="what was to be committed")
+    code: str = Field(examples=["SHARD_UNAVAILABLE"])
+    detail: str
+
+
+class CommitPartAnswer(CommitAnswer):
+    """What is committed in the shards that answered, and the rows of the others."""
+
+    partial: list[str] = Field(description="shards where it was not done", examples=[["c"]])
+    refused: list[RefusedCommitDocument]
 
 
 class ResetBody(DryRunBody):

@@ -156,6 +156,14 @@ class NodeStatistics(AnswerModel):
     )
     dead_letters: int = Field(description="Dead letters of all groups", examples=[3])
     stored_bytes: int = Field(description="Bytes of the log", examples=[1_073_741_824])
+    disk_bytes: int | None = Field(
+        description="Bytes of the file system that the log is on, without what is root's alone;"
+        " null: it does not say",
+        examples=[107_374_182_400],
+    )
+    disk_free_bytes: int | None = Field(
+        description="Bytes of it that are free", examples=[64_424_509_440]
+    )
     counters: CountsDocument = Field(description="Since `since_ms`, as of the last 5 seconds")
     rates: dict[str, RatesDocument] = Field(
         description="By window: 10s, 1m, 10m", examples=[{"10s": {"in": 20.0, "out": 19.7}}]

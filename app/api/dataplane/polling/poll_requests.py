@@ -60,11 +60,11 @@ class _Names:
         return QueueName(self.topic(entry.topic), entry.queue_id)
 
 
-def wait_asked(asked: PollBody, query: Query, limits: Limits) -> float:
-    """How long to wait, by the query or the body."""
+def wait_asked(asked: PollBody, query: Query, limits: Limits) -> float | None:
+    """How long to wait, by the query or the body; None: neither says."""
     wait_s = query.wait_s(limits.wait_seconds_max)
     if asked.wait is None:
-        return wait_s or 0.0
+        return wait_s
     asked_s = wait_s_of(asked.wait, limits.wait_seconds_max)
     agreed("wait", asked_s, wait_s or asked_s)
     return asked_s
@@ -87,7 +87,7 @@ def request_of(
         )
     names = _Names()
     return PollRequest(
-        profile=_profile_of(asked, names),
+        profile=_profile_of(asked, names, principal),
         generation=asked.generation,
         assignment_id=asked.assignment_id,
         wait_s=wait_s,
@@ -110,7 +110,7 @@ def request_of(
     )
 
 
-def _profile_of(asked: PollBody, names: _Names) -> Profile:
+def _profile_of(asked: PollBody, names: _Names, principal: str | None) -> Profile:
     return Profile(
         tuple(
             sorted(
@@ -121,6 +121,7 @@ def _profile_of(asked: PollBody, names: _Names) -> Profile:
         _strategy_of(asked.strategy, names),
         asked.room,
         tuple(names.queue(each) for each in asked.queues),
+        principal,
     )
 
 

@@ -72,10 +72,10 @@ class Polling:
         media.require_json(exchange.headers.get(b"content-type"))
         body = await read_unpacked(exchange, limits.body_bytes_max, limits, batch_too_large)
         asked = poll_decoder.decode(body)
-        wait_s = wait_asked(asked, query, limits)
-        wait_s, headers = wait_of(exchange, wait_s, limits.wait_seconds_max)
+        given_s = wait_asked(asked, query, limits)
+        wait_s, headers = wait_of(exchange, given_s, limits.wait_seconds_max)
         request = request_of(asked, query, wait_s, limits, exchange.caller.name)
-        self._check_caller(exchange, group, asked.client_id, request)
+        await self._check_caller(exchange, group, asked.client_id, request)
         if request.force or request.replace_subscription:
             await self._named.force(exchange, group)
         if await self._did_part(exchange, group, asked.client_id, request):
@@ -175,7 +175,7 @@ class Polling:
                 plain = await plain_records(read.records, (), self._limits.stored_ratio_max)
                 part.reads[index] = read._replace(records=plain)
 
-    def _check_caller(
+    async def _check_caller(
         self, exchange: RequestContext, group: str, client_id: str, request: PollRequest
     ) -> None:
         """Raise unless the caller may read all topics that the poll names, and be the client."""
@@ -186,7 +186,7 @@ class Polling:
         topics += [each.queue.topic for each in request.commits]
         topics += [each.queue.topic for each in request.hand_backs]
         exchange.require_each(Action.SUB, Kind.TOPIC, topics)
-        self._named.client(exchange, group, client_id)
+        await self._named.member(exchange, group, client_id)
         if request.settles is not None:
             self._check_handles(exchange, request.settles)
 

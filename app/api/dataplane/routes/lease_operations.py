@@ -40,6 +40,7 @@ _PARTIAL: Final[Json] = {
 
 RECEIVE_MESSAGES: Final = Operation(
     operation_id="receive_messages",
+    waits="body",
     route=f"POST {GROUP_PATH}/messages:receive",
     summary="Lease messages for a group",
     needs=SUB_GROUP,
@@ -94,6 +95,7 @@ STREAM_GROUP: Final = Operation(
 
 POLL: Final = Operation(
     operation_id="poll_queues",
+    waits="body",
     route="POST /v1/groups/{group}/members:poll",
     summary="Stay a member, read all assigned queues, commit and hand back, in one request",
     needs=SUB_GROUP,

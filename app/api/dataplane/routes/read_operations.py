@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Final
 
-from app.api.aims.across import InOrder
+from app.api.aims.across import Followed, InOrder
 from app.api.aims.of_names import A_QUEUE, A_QUEUE_IN_QUERY
 from app.api.dataplane.browsing import BROWSE_PARAMETERS
 from app.api.dataplane.pulls.pulling import PULL_PARAMETERS
@@ -87,6 +87,7 @@ BROWSE_MESSAGES: Final = _read(
 
 PULL_MESSAGES: Final = _read(
     operation_id="pull_messages",
+    waits="head",
     may_be_stale=True,
     aim=A_QUEUE,
     route=f"GET {TOPIC_PATH}/queues/{{queue}}/messages",
@@ -118,6 +119,7 @@ PULL_MESSAGES: Final = _read(
 
 STREAM_TOPIC: Final = _read(
     aim=A_QUEUE_IN_QUERY,
+    across=Followed(),
     operation_id="stream_topic",
     route=f"GET {TOPIC_PATH}/stream",
     summary="Follow a topic without a group",
@@ -126,7 +128,9 @@ STREAM_TOPIC: Final = _read(
         "line says what. The id of an event is a cursor over all queues, to go on from with "
         "`cursor` or `Last-Event-ID`, which outweighs the query. Heartbeats are comments or "
         "empty lines. Without a start the stream begins at the end of the topic. With "
-        "`clamp`, what retention took is reported as a gap instead of an error."
+        "`clamp`, what retention took is reported as a gap instead of an error. In a cluster it "
+        "has the messages of all shards; a `partial` event or line names those of which nothing "
+        "comes, each time that this changes."
     ),
     headers=(LAST_EVENT_ID,),
     query=TOPIC_STREAM_PARAMETERS,

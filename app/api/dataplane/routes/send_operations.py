@@ -181,6 +181,7 @@ SEND_BATCH: Final = _send(
 
 REQUEST_REPLY: Final = _send(
     operation_id="request_reply",
+    waits="always",
     aim=A_MESSAGE,
     route=f"POST {TOPIC_PATH}/messages:request",
     summary="Send a message and wait for the reply to it",

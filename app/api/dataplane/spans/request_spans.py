@@ -13,6 +13,7 @@ from typing import Final
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from app.api.formats.mq_headers import named_in
 from app.api.http.request_context import RequestContext
 from app.broker.results import Delivery
 from app.domain.errors import CurlewError
@@ -52,7 +53,7 @@ class RequestSpans:
             attributes["messaging.consumer.group.name"] = group
         client_id = next((v for n, v in exchange.mq_headers if n == b"mq-client-id"), None)
         if client_id is not None:
-            attributes["messaging.client.id"] = client_id.decode("latin-1")
+            attributes["messaging.client.id"] = named_in(client_id)
         parent = _W3C.extract(_carrier(exchange.headers))
         span = self._tracer.start_span(
             f"{name} {topic}", parent, SpanKind.SERVER, attributes=attributes

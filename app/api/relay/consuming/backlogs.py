@@ -29,8 +29,9 @@ SLOW_SECONDS: Final = 1.0
 PASSED_BY_SECONDS: Final = 5.0
 """For how long a shard that held up others is not asked at all. Then it is asked by the way, and
 passed by until it has answered."""
-_GROUPS_MAX: Final = 65_536
-"""Groups of topics of which it is kept; when there are more, it begins anew."""
+SAID_MAX: Final = 65_536
+"""Pairs of a group's topic and a shard of which at most is kept what was said: what counts still.
+When more is said in `KEPT_SECONDS`, the oldest counts no longer."""
 
 
 class Told(NamedTuple):
@@ -60,9 +61,14 @@ class HeldUp:
         found = self._until.get(shard)
         return None if found is None else found[1]
 
-    def is_to_be_asked(self, shard: str) -> bool:
-        """Whether one that is passed by has been left alone for long enough."""
-        return self._until[shard][0] <= asyncio.get_running_loop().time()
+    def take_probe(self, shard: str) -> bool:
+        """Whether one that is passed by has been left alone for long enough. Who hears so asks it;
+        nobody else does for as long again."""
+        until_s, why = self._until[shard]
+        is_due = until_s <= asyncio.get_running_loop().time()
+        if is_due:
+            self.note(shard, why)
+        return is_due
 
 
 class Backlogs:
@@ -71,18 +77,29 @@ class Backlogs:
     def __init__(self, calls: Calls, held_up: HeldUp) -> None:
         self._calls = calls
         self._held_up = held_up
-        self._said: dict[Key, dict[str, tuple[float, int]]] = {}
+        self._said: dict[tuple[Key, str], tuple[float, int]] = {}
+        """The oldest first."""
         self._asking: dict[tuple[Key, str], asyncio.Task[Outcome]] = {}
+
+    @property
+    def count(self) -> int:
+        """How much of what shards have said is kept."""
+        return len(self._said)
 
     def note(self, key: Key, shard: str, backlog: int) -> None:
         """A shard says it."""
-        if key not in self._said and len(self._said) >= _GROUPS_MAX:
-            self._said.clear()
-        self._said.setdefault(key, {})[shard] = asyncio.get_running_loop().time(), backlog
+        now_s = asyncio.get_running_loop().time()
+        self._said.pop((key, shard), None)
+        self._said[key, shard] = now_s, backlog
+        while self._said:
+            oldest, (at_s, _) = next(iter(self._said.items()))
+            if now_s - at_s <= KEPT_SECONDS and len(self._said) <= SAID_MAX:
+                return
+            del self._said[oldest]
 
     def told(self, key: Key, shard: str) -> Told | None:
         """What a shard has said; None: nothing that counts."""
-        said = self._said.get(key, {}).get(shard)
+        said = self._said.get((key, shard))
         if said is None:
             return None
         at_s, backlog = said
@@ -93,10 +110,11 @@ class Backlogs:
         self, exchange: RequestContext, key: Key, shard: str, request: CallRequest
     ) -> "asyncio.Task[Outcome]":
         """Ask a shard, once for all who want to know it at the moment. It goes on when `exchange`
-        is over, of which `request` is a part; whoever waits for it leaves it to go on."""
+        is over, of which `request` is a part; whoever waits for it leaves it to go on. So it begins
+        no group: the client may have left, or have deleted it."""
         task = self._asking.get((key, shard))
         if task is None:
-            counts = request._replace(asks=Takes.NOTHING.value)
+            counts = request._replace(asks=Takes.COUNT.value)
             task = asyncio.ensure_future(self._ask(_apart(exchange), key, shard, counts))
             self._asking[key, shard] = task
             task.add_done_callback(lambda _: self._asking.pop((key, shard), None))

@@ -2,10 +2,11 @@
 shard says where its own queues begin.
 
 The heartbeat itself, its wait as well, is done once, by the node that was asked. Then each other
-shard with assigned queues is asked for the member's share as it is there, with no wait. Its offsets
-are taken for its own queues. The queues of a shard that does not answer are left out of `assigned`,
-as in polls, and the shard is named in `partial`: an offset that nobody knows is not made up. The
-queues stay the member's, and the next heartbeat has them. Event loop only.
+shard with assigned queues is asked for the member's share as it is there, with no wait; to replace
+a filter or to end leases, which are of the group, all are. Its offsets are taken for its own
+queues. The queues of a shard that does not answer are left out of `assigned`, as in polls, and the
+shard is named in `partial`: an offset that nobody knows is not made up. The queues stay the
+member's, and the next heartbeat has them. Event loop only.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,13 +32,16 @@ from app.api.relay.calls import (
     query_of,
     query_without,
 )
-from app.api.relay.changes import CHANGE_SECONDS
+from app.api.relay.changes import CHANGE_SECONDS, is_said
 from app.api.relay.fan_out import Outcome, ask, ask_each, sorted_out
 from app.api.relay.relay import Relay
 from app.domain.errors import CurlewError
 
 Rows = list[Document]
 """Assigned queues, as clients get them."""
+
+_OF_THE_GROUP: Final = ("replace_subscription", "force")
+"""What changes how others of the group consume, wherever they do."""
 
 _encode: Final = msgspec.json.encode
 _decode: Final = msgspec.json.Decoder(dict[str, object]).decode
@@ -70,7 +74,9 @@ async def heartbeat(relay: Relay, exchange: RequestContext) -> bool:
     share = _decode(outcome.body)
     places = shards_of(cast("Rows", share["assigned"]), relay.places, own)
     part = part_of(exchange, query_bytes(query_without(query, "wait")), body)
-    asked = dict.fromkeys(sorted(set(places) - {own}), part._replace(asks=SHARE))
+    changes = any(is_said(query, each) for each in _OF_THE_GROUP)
+    others = set(relay.shards_from_here() if changes else places) - {own}
+    asked = dict.fromkeys(sorted(others), part._replace(asks=SHARE))
     found = await ask_each(relay, exchange, asked)
     refusal = _conflict(found)
     if refusal is not None:

@@ -14,6 +14,8 @@ from app.api.relay.calls import CallAnswer
 from app.api.relay.consuming.poll_entries import Done, Raws
 
 _STORE_ID: Final = b"mq-store-id"
+_OF_PARTS: Final = (POLLED, b"preference-applied")
+"""Headers that the whole has not, or says itself."""
 _AT_THE_END: Final = ("settled", "paused", PARTIAL)
 
 _encode: Final = msgspec.json.encode
@@ -27,7 +29,7 @@ class PartAnswer:
 
     def __init__(self, answer: CallAnswer, polled: Polled) -> None:
         self.polled = polled
-        self.headers = [each for each in answer.own_headers if each[0] != POLLED]
+        self.headers = [each for each in answer.own_headers if each[0] not in _OF_PARTS]
         kind = answer.header(b"content-type") or b""
         self.is_framed = kind.startswith(b"multipart/mixed")
         self.frames: list[bytes] = []

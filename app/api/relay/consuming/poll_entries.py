@@ -14,12 +14,10 @@ import msgspec
 from app.api.aims.across import Document, Split
 from app.api.aims.places import Places
 from app.api.aims.splits import Part, parts_of, results_of
-from app.api.http.errors import entry_problem
 from app.api.naming.request_namespace import stored
 from app.api.relay.calls import CallAnswer
-from app.api.relay.fan_out import Outcome
+from app.api.relay.fan_out import Outcome, reason_of
 from app.api.relay.split import results_in, shard_of_handle
-from app.domain.errors import CurlewError
 
 Raws = dict[str, msgspec.Raw]
 
@@ -128,12 +126,18 @@ class PollEntries:
 
 def refusal_of(found: Mapping[str, Outcome]) -> CallAnswer | None:
     """What is so in all shards: the poll itself is not well, or its caller may not."""
-    for outcome in found.values():
-        if isinstance(outcome, CallAnswer) and outcome.status not in _LATER:
-            is_of_caller = HTTPStatus.BAD_REQUEST <= outcome.status < 500
-            if is_of_caller:
-                return outcome
-    return None
+    return next(iter(refusals_in(found).values()), None)
+
+
+def refusals_in(found: Mapping[str, Outcome]) -> dict[str, CallAnswer]:
+    """By shards, what is refused for what the request is, and not for how the shard is."""
+    return {
+        shard: outcome
+        for shard, outcome in found.items()
+        if isinstance(outcome, CallAnswer)
+        and outcome.status not in _LATER
+        and HTTPStatus.BAD_REQUEST <= outcome.status < HTTPStatus.INTERNAL_SERVER_ERROR
+    }
 
 
 def _refused(raw: bytes, outcome: Outcome) -> Document:
@@ -141,8 +145,4 @@ def _refused(raw: bytes, outcome: Outcome) -> Document:
     entry = _entry(raw)
     offset = entry.offset if entry.queue_offset is None else entry.queue_offset
     found: Document = {"topic": entry.topic, "queue_id": entry.queue_id, "offset": offset}
-    if isinstance(outcome, CurlewError):
-        problem = entry_problem(outcome)
-        return {**found, "code": problem.code, "detail": problem.detail}
-    document = msgspec.json.decode(outcome.body, type=dict[str, object])
-    return {**found, "code": document["code"], "detail": document["detail"]}
+    return {**found, **reason_of(outcome)}

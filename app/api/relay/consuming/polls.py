@@ -84,8 +84,8 @@ class PollsOfShards:
             media.poll_answer_kind(exchange.headers.get(b"accept"))
             query = Query(exchange.query, POLL_PARAMETERS)
             asked = poll_decoder.decode(body)
-            wait_s = wait_asked(asked, query, relay.limits)
-            wait_s, headers = wait_of(exchange, wait_s, relay.limits.wait_seconds_max)
+            given_s = wait_asked(asked, query, relay.limits)
+            wait_s, headers = wait_of(exchange, given_s, relay.limits.wait_seconds_max)
             request = request_of(asked, query, wait_s, relay.limits)
         except CurlewError:
             return False  # the handler says what is wrong

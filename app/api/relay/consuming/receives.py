@@ -218,24 +218,37 @@ class _Receive:
         why = self._held_up.why(shard)
         if why is None:
             return False
-        if self._held_up.is_to_be_asked(shard):
+        if self._held_up.take_probe(shard):
             self._said.ask_beside(self._exchange, self._key, shard, self._request)
         self._missing[shard], self._states[shard] = why, ""
         return True
 
     async def _ask_all(self, takes: Takes) -> None:
         request = self._request._replace(asks=takes.value)
-        shards, seconds = self._order, PART_SECONDS
-        if takes is not Takes.NOTHING:
-            shards = [shard for shard in shards if not self._is_passed_by(shard)]
-            seconds = SLOW_SECONDS
-        requests = dict.fromkeys(shards, request)
-        found = await ask_each(self._relay, self._exchange, requests, seconds=seconds)
+        if takes is Takes.EARLIER:
+            found = await self._ask_for_earlier(request)
+        else:
+            requests = dict.fromkeys(self._order, request)
+            found = await ask_each(self._relay, self._exchange, requests)
         for shard, outcome in found.items():
             seen = self._take(shard, outcome, is_earlier=takes is Takes.EARLIER)
             if takes is Takes.NOTHING and seen is not None:
                 document = msgspec.json.decode(cast("CallAnswer", outcome).body or b"{}")
                 self._effects += document.get("effects", [])
+
+    async def _ask_for_earlier(self, request: CallRequest) -> dict[str, Outcome]:
+        """Also those that are passed by, for a moment: one of them may have given it."""
+        passed_by = dict.fromkeys(filter(self._is_passed_by, self._order), request)
+        others = {shard: request for shard in self._order if shard not in passed_by}
+        of_exchange = self._relay, self._exchange
+        late, found = await asyncio.gather(
+            ask_each(*of_exchange, passed_by, seconds=WAIT_SECONDS),
+            ask_each(*of_exchange, others, seconds=SLOW_SECONDS),
+        )
+        for shard, outcome in late.items():
+            if isinstance(outcome, CallAnswer):
+                self._held_up.note_answer(shard)
+        return {**found, **late}
 
     async def _look(self, shard: str, takes: Takes) -> Seen | None:
         request = self._request._replace(asks=takes.value)
@@ -251,12 +264,16 @@ class _Receive:
         return seen
 
     def _leave(self, shard: str, look: "asyncio.Task[Outcome]") -> CurlewError:
-        """Go on without a shard that holds up the others. What it gives when it answers after all
-        is released."""
+        """Go on without a shard that holds up the others, and ask at once whether it does so still,
+        as it may be slow for this group alone. What it gives when it answers after all is
+        released."""
+        is_new = self._held_up.why(shard) is None
         self._held_up.note(shard, _LATE)
+        if is_new:
+            self._said.ask_beside(self._exchange, self._key, shard, self._request)
 
         def end(look: "asyncio.Task[Outcome]") -> None:
-            outcome = look.result()
+            outcome = None if look.cancelled() else look.result()
             if isinstance(outcome, CallAnswer):
                 self._held_up.note_answer(shard)
                 seen = seen_in(outcome.headers)

@@ -177,4 +177,5 @@ def principal_of(row: Row[Any]) -> Principal:
         row.namespace,
         tuple(map(read_pattern, json.loads(row.patterns))),
         row.disabled,
+        tuple(json.loads(row.allowed_from)),
     )

@@ -50,6 +50,8 @@ _LOG: Final = logging.getLogger(__name__)
 
 FIRST_ADMINISTRATOR: Final = "admin"
 _NAME: Final = re.compile(rf"[A-Za-z0-9_.@-]{{1,{NAME_CHARS_MAX}}}")
+DOTS: Final = frozenset({".", ".."})
+"""Segments of a path that browsers and curl take out of an address, encoded or not (RFC 3986)."""
 _ROWS_A_TURN: Final = 500
 """Rows that one turn of the event loop reads; two milliseconds."""
 
@@ -437,6 +439,7 @@ def _columns(settings: PrincipalSettings) -> dict[str, object]:
         "patterns": json.dumps([str(each) for each in settings.patterns]),
         "namespace": settings.namespace,
         "disabled": settings.is_disabled,
+        "allowed_from": json.dumps(list(settings.allowed_from)),
     }
 
 
@@ -447,7 +450,9 @@ def _key_of(row: Row[Any], now_ms: TimestampMs) -> ListedKey:
 
 def _account_of(row: Row[Any], keys: Sequence[ListedKey]) -> Account:
     found = principal_of(row)
-    settings = PrincipalSettings(found.roles, found.patterns, found.namespace, found.is_disabled)
+    settings = PrincipalSettings(
+        found.roles, found.patterns, found.namespace, found.is_disabled, found.allowed_from
+    )
     return Account(row.name, settings, tuple(keys), row.created_ms, row.version)
 
 
@@ -464,6 +469,11 @@ def check_principal(name: str) -> None:
         raise InvalidRequest(
             f"{name!r} is no name of a principal",
             hint=f"use 1 to {NAME_CHARS_MAX} letters, digits and _ . @ -",
+        )
+    if name in DOTS:
+        raise InvalidRequest(
+            f"{name!r} is no name of a principal: it is no part of an address",
+            hint="use another name: clients resolve . and .. in a path and never send them",
         )
 
 

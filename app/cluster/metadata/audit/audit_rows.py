@@ -4,7 +4,8 @@ The head of a chain is a row of its own, locked while an entry is added: entries
 each other also where its transactions run at the same time.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from operator import gt, lt
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Row, delete, insert, or_, select, update
@@ -52,18 +53,27 @@ async def append(connection: AsyncConnection, entry: AuditEntry, key: bytes | No
 
 
 async def find(
-    connection: AsyncConnection, sought: Sought, after: tuple[int, str, int] | None, limit: int
+    connection: AsyncConnection,
+    sought: Sought,
+    after: tuple[int, str, int] | None,
+    limit: int,
+    *,
+    is_backward: bool = False,
 ) -> list[AuditEntry]:
-    """Entries by time, node and number, from behind `after` on."""
+    """Entries by time, node and number, from behind `after` on; backward: the newest first."""
     column = audit_entries.c
-    query = select(audit_entries).order_by(column.at_ms, column.node, column.seq).limit(limit)
+    order: list[ColumnElement[Any]] = [column.at_ms, column.node, column.seq]
+    if is_backward:
+        order = [each.desc() for each in order]
+    query = select(audit_entries).order_by(*order).limit(limit)
     for clause in _clauses(sought):
         query = query.where(clause)
     if after is not None:
         at_ms, node, seq = after
-        later_node = (column.at_ms == at_ms) & (column.node > node)
-        later = (column.at_ms == at_ms) & (column.node == node) & (column.seq > seq)
-        query = query.where(or_(column.at_ms > at_ms, later_node, later))
+        behind: Callable[[Any, Any], ColumnElement[bool]] = lt if is_backward else gt
+        other_node = (column.at_ms == at_ms) & behind(column.node, node)
+        same_node = (column.at_ms == at_ms) & (column.node == node) & behind(column.seq, seq)
+        query = query.where(or_(behind(column.at_ms, at_ms), other_node, same_node))
     return [_entry_of(row) for row in await connection.execute(query)]
 
 

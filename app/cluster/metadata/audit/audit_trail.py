@@ -47,10 +47,13 @@ _Denied = tuple[str, str, str]
 
 
 class AuditPage(NamedTuple):
-    """Some entries, and behind which the next page begins; None: there is none."""
+    """Some entries, and between which places they stand."""
 
     entries: list[AuditEntry]
     after: tuple[int, str, int] | None
+    """Behind which the next page begins; None: there is none."""
+    before: tuple[int, str, int] | None
+    """Behind which, the other way, the page before begins; None: this is the first."""
 
 
 class AuditTrail:
@@ -211,14 +214,26 @@ class AuditTrail:
     # What is read
 
     async def page(
-        self, sought: Sought, after: tuple[int, str, int] | None, limit: int
+        self,
+        sought: Sought,
+        after: tuple[int, str, int] | None,
+        limit: int,
+        *,
+        is_backward: bool = False,
     ) -> AuditPage:
-        """Entries by time, from behind `after` on."""
+        """Entries by time, from behind `after` on; backward: the newest first."""
         async with self._database.reading() as connection:
-            found = await audit_rows.find(connection, sought, after, limit + 1)
+            found = await audit_rows.find(
+                connection, sought, after, limit + 1, is_backward=is_backward
+            )
+        if not found:
+            return AuditPage([], None, after and _beyond(after, is_backward=is_backward))
         shown = found[:limit]
-        last = shown[-1] if len(found) > limit else None
-        return AuditPage(shown, None if last is None else (last.at_ms, last.node, last.seq))
+        return AuditPage(
+            shown,
+            _place(shown[-1]) if len(found) > limit else None,
+            None if after is None else _place(shown[0]),
+        )
 
     async def heads(self) -> list[Head]:
         """The head of each chain."""
@@ -279,6 +294,16 @@ class AuditTrail:
             after=_text(after),
             key_id=self._key_id,
         )
+
+
+def _beyond(place: tuple[int, str, int], *, is_backward: bool) -> tuple[int, str, int]:
+    """Behind the entry at a place. Nothing is there, and the other way that entry is the first."""
+    at_ms, node, seq = place
+    return at_ms, node, max(seq - 1, 0) if is_backward else seq + 1
+
+
+def _place(entry: AuditEntry) -> tuple[int, str, int]:
+    return entry.at_ms, entry.node, entry.seq
 
 
 def _text(shown: Shown | None) -> str | None:

@@ -5,7 +5,7 @@ memory and writes them behind. Lock order on PostgreSQL, so that two nodes canno
 then topics, then offsets, each in sorted order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import Table, delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -63,16 +63,18 @@ async def commit(
     return [row for row in rows if not is_kept(row)]
 
 
-async def remove(connection: AsyncConnection, group: str, topic: str) -> None:
-    """Forget the group's offsets in the topic; nothing happens when there are none."""
+async def remove(
+    connection: AsyncConnection, group: str, topic: str, kept: Collection[int]
+) -> None:
+    """Forget the group's offsets in the topic, but for those of the queues `kept`; nothing happens
+    when there are none."""
     # Commits hold a share of the group's row. Wait for them here, and not row by row in an
     # order that may cross theirs.
     name = consumer_groups.c.name
     await connection.execute(select(name).where(name == group).with_for_update())
     row = committed_offsets.c
-    await connection.execute(
-        delete(committed_offsets).where(row.consumer_group == group, row.topic == topic)
-    )
+    gone = delete(committed_offsets).where(row.consumer_group == group, row.topic == topic)
+    await connection.execute(gone.where(row.queue_id.not_in(sorted(kept))) if kept else gone)
 
 
 async def remove_all(connection: AsyncConnection) -> None:

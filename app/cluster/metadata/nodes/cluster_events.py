@@ -35,7 +35,11 @@ Kind = Literal[
     "replica_moved",
     "replica_removed",
     "replica_reset",
+    "replica_cut",
     "replica_gave_up",
+    "shard_drains",
+    "shard_keys_moved",
+    "shard_takes_all",
 ]
 
 _UNIX_EPOCH_DAY: Final = 2_440_587.5

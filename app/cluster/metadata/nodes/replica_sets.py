@@ -10,7 +10,7 @@ Times are those of PostgreSQL's clock. SQLite has one node, and no replicas.
 """
 
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Row, delete, insert, select, update
@@ -83,6 +83,8 @@ class ReplicaSet(NamedTuple):
     target_replicas: int
     """No more may join. How many replicas may have noted a set goes by this, too."""
     min_in_sync: int
+    joined_ms: Mapping[str, int]
+    """Node → since when it is a member, by the database's clock."""
 
 
 class WithoutReplica(NamedTuple):
@@ -181,15 +183,17 @@ class ReplicaSets:
                 await versions.raise_to(connection, version + 1)
         return found
 
-    async def was_removed(self, shard: str, node_id: str) -> bool:
-        """Whether an operator has taken out this node, which the database knows no replica of: else
-        it is an older copy, from before the node joined."""
+    async def was_removed(self, shard: str, node_id: str, joined_ms: int) -> bool:
+        """Whether an operator has taken out this node, which the database knows no replica of,
+        since it joined at `joined_ms`: else it is an older copy, from before the node joined, or
+        joined again. The copy counts its events on from where it was: their numbers say nothing."""
         row = cluster_events.c
         kinds: tuple[Kind, ...] = ("replica_joined", "replica_removed")
         of_node = row.shard == shard, row.node_id == node_id, row.kind.in_(kinds)
-        query = select(row.kind).where(*of_node).order_by(row.seq.desc()).limit(1)
+        query = select(row.kind, row.at_ms).where(*of_node).order_by(row.seq.desc()).limit(1)
         async with self._database.reading() as connection:
-            return bool(await connection.scalar(query) == "replica_removed")
+            last = (await connection.execute(query)).one_or_none()
+        return last is not None and last.kind == "replica_removed" and last.at_ms >= joined_ms
 
 
 async def _judged(
@@ -457,9 +461,10 @@ async def _find(connection: AsyncConnection, shard: str) -> ReplicaSet | None:
     found = (await connection.execute(query)).one_or_none()
     if found is None or found.segment_bytes is None:
         return None
+    replicas = await _replicas(connection, shard)
     members = tuple(
         ReplicaMember(each.node_id, each.cluster_url, each.advertise_url, each.zone)
-        for each in await _replicas(connection, shard)
+        for each in replicas
     )
     return ReplicaSet(
         found.name,
@@ -468,4 +473,5 @@ async def _find(connection: AsyncConnection, shard: str) -> ReplicaSet | None:
         members,
         found.target_replicas,
         found.min_in_sync,
+        {each.node_id: each.joined_ms for each in replicas},
     )

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 
 from app.cluster.metadata.nodes.shard_rows import ChangedRow, SeenRow
 from app.cluster.replication.events import DatabaseAway, RowChanged, RowSeen
-from app.cluster.replication.shard_row import RowChange
+from app.cluster.replication.shard_row import HandOver, RowChange
 from app.domain.errors import MetadataUnavailable
 from app.runtime.service import end
 
@@ -21,6 +21,10 @@ _LOG: Final = logging.getLogger(__name__)
 
 ANSWER_SECONDS: Final = 2.0
 """For one question. A replica's lease is 5 s."""
+
+
+CLOSING_SECONDS: Final = 1.0
+"""For a hand-over that is not carried out yet when the replica has stopped."""
 
 
 class Rows(Protocol):
@@ -55,6 +59,7 @@ class RowQuestions:
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Question] = deque()
         self._asking: asyncio.Task[None] | None = None
+        self._under_way: RowChange | None = None
         self._is_closed = False
 
     def read_row(self) -> None:
@@ -66,8 +71,14 @@ class RowQuestions:
         self._loop.call_soon_threadsafe(self._take, _Question(change, self._now_ms()))
 
     async def close(self) -> None:
-        """Ask nothing more. A change that is under way may be carried out, or not."""
+        """Ask nothing more, but that the shard is handed over, if that is asked or waits. What is
+        not carried out within a while may be, or not."""
         self._is_closed = True
+        last = [each for each in self._waiting if isinstance(each.change, HandOver)]
+        self._waiting.clear()
+        self._waiting.extend(last)
+        if self._asking is not None and (last or isinstance(self._under_way, HandOver)):
+            await asyncio.wait({self._asking}, timeout=CLOSING_SECONDS)
         self._waiting.clear()
         if self._asking is not None:
             await end(self._asking)
@@ -86,10 +97,11 @@ class RowQuestions:
     async def _ask_all(self) -> None:
         try:
             while self._waiting:
-                answer = await self._answer(self._waiting.popleft())
-                self._tell(answer)
+                question = self._waiting.popleft()
+                self._under_way = question.change
+                self._tell(await self._answer(question))
         finally:
-            self._asking = None
+            self._asking = self._under_way = None
 
     async def _answer(self, question: _Question) -> RowSeen | RowChanged | DatabaseAway:
         change, asked_ms = question

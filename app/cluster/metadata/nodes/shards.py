@@ -20,6 +20,7 @@ from app.cluster.metadata.database.upserts import upsert
 from app.cluster.metadata.nodes.beats import LEASE_MS, clock_ms
 from app.cluster.metadata.nodes.cluster_events import Event, note
 from app.cluster.metadata.schema.tables import (
+    consumptions,
     nodes,
     shard_replicas,
     shards,
@@ -31,8 +32,9 @@ from app.cluster.metadata.tables import versions
 from app.domain.errors import MetadataUnavailable
 from app.domain.limits import SHARDS_MAX
 from app.domain.positions import TimestampMs
+from app.domain.shards.takes import NOBODYS, Takes
 
-UNCLAIMED: Final = ""
+UNCLAIMED: Final = NOBODYS
 """In place of a shard's name: whichever store comes next has it."""
 
 
@@ -243,6 +245,7 @@ async def release(connection: AsyncConnection, name: str | None) -> tuple[str, b
     await connection.execute(
         update(topic_queues).where(topic_queues.c.shard == gone.name).values(shard=UNCLAIMED)
     )
+    await connection.execute(delete(consumptions).where(consumptions.c.shard == gone.name))
     await _give_deletions(connection, gone.name)
     said = f"store {bytes(gone.shard_id).hex()}"
     await note(connection, Event("shard_released", gone.name, gone.leader or "", gone.epoch, said))
@@ -302,4 +305,5 @@ def _view_of(
         tuple(node for node, _ in json.loads(row.in_sync)),
         row.target_replicas,
         row.min_in_sync,
+        Takes(row.takes),
     )

@@ -1,7 +1,7 @@
 """What members say of themselves, and entries of the rebalance history, as JSON and back. Pure.
 
 profile  {"subscriptions": [[topic, filter]], "strategy": null | {…}, "room": "",
-          "queues": [[topic, queue id]]}
+          "queues": [[topic, queue id]], "principal": null}
 detail   {"client_ids": […], "members": […], "strategy": "averagely", "queues": 4, "moved": 2}
 """
 
@@ -35,6 +35,7 @@ def profile_to_json(profile: Profile) -> str:
         },
         "room": profile.room,
         "queues": profile.queues,
+        "principal": profile.principal,
     }
     return json.dumps(value, sort_keys=True)
 
@@ -56,6 +57,7 @@ def profile_from_json(text: str) -> Profile:
         ),
         value["room"],
         tuple(QueueName(*each) for each in value["queues"]),
+        value.get("principal"),
     )
 
 

@@ -49,6 +49,18 @@ def migrate(url: str) -> Migrated:
     return _run(url, lambda config: command.upgrade(config, "head"))
 
 
+def migrate_new(url: str) -> None:
+    """Make the tables of a SQLite file that is not there or has none; waits for another process
+    that is making them. Any other database is left as it is. Raises as `migrate` does."""
+    address = DatabaseAddress.parse(url)
+    if address.engine is not Engine.SQLITE:
+        return
+    with translated(address), _connect(address) as connection:
+        is_new = not connection.scalar(text("SELECT count(*) FROM sqlite_master"))
+    if is_new:
+        migrate(url)
+
+
 def downgrade(url: str, revision: str) -> None:
     """Go back to an older schema ("base": none at all). Data that it has no place for is lost."""
     _run(url, lambda config: command.downgrade(config, revision))

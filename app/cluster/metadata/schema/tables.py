@@ -154,6 +154,25 @@ first_uses = Table(
     comment="when groups that begin at the end of a topic of several shards were first used there",
 )
 
+consumptions = Table(
+    "consumptions",
+    metadata,
+    _of_group(),
+    _of_topic(),
+    Column("shard", NAME, primary_key=True),
+    Column("kind", String(16), nullable=False, comment="lease or assigned"),
+    Column("since_ms", BigInteger, nullable=False),
+    Column(
+        "is_ended",
+        Boolean(create_constraint=False),
+        nullable=False,
+        comment="by force, in another shard",
+    ),
+    Index(None, "topic"),
+    Index(None, "shard", "is_ended"),
+    comment="how groups consume topics of several shards, by shard",
+)
+
 group_generations = Table(
     "group_generations",
     metadata,
@@ -322,6 +341,13 @@ shards = Table(
         comment="of each replica's log; null: a lone node's shard",
     ),
     Column("loss_epoch", BigInteger, nullable=False, server_default=text("0")),
+    Column(
+        "takes",
+        String(16),
+        nullable=False,
+        server_default="all",
+        comment="of new messages; keyed or none: it drains",
+    ),
     comment="each is one log; who leads it takes what is for its queues",
 )
 
@@ -392,6 +418,13 @@ principals = Table(
     ),
     Column("disabled", Boolean(create_constraint=False), nullable=False, server_default=false()),
     Column("version", BigInteger, nullable=False, server_default="0"),
+    Column(
+        "allowed_from",
+        Text,
+        nullable=False,
+        server_default="[]",
+        comment="JSON: networks that it is let in from; none: anywhere",
+    ),
 )
 
 api_keys = Table(

@@ -81,10 +81,11 @@ class Schedules:
             next_due_ms = due_of(settings)
             if present is None:
                 await room.for_schedule(connection, self._limits)
+                await namespaces.require(connection, name)
+            if present is None or owner not in (None, present.owner):  # then it is one more of it
                 most = room.Owner(owner, self._owned_max)
                 await room.for_owner(connection, schedules, most, "schedule")
-                await namespaces.require(connection, name)
-            else:
+            if present is not None:
                 next_due_ms = present.next_due_after(settings, next_due_ms)
             made = Schedule(
                 name,

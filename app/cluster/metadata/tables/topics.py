@@ -21,6 +21,7 @@ from app.domain.settings import (
     check_write_queues,
 )
 from app.domain.shards.placement import placed
+from app.domain.shards.takes import Takes
 
 
 def _made(
@@ -146,14 +147,25 @@ async def _add_queues(connection: AsyncConnection, view: TopicView, written: int
 
 
 async def placeable(connection: AsyncConnection) -> dict[str, int]:
-    """How many queues each shard has, of those that may get new ones."""
-    names = (await connection.execute(select(shards.c.name))).scalars().all()
+    """How many queues each shard has, of those that may get new ones: none that drains, unless all
+    do."""
+    found = (await connection.execute(select(shards.c.name, shards.c.takes))).all()
+    names = [each.name for each in found if each.takes == Takes.ALL] or [
+        each.name for each in found
+    ]
     if len(names) < 2:
         return dict.fromkeys(names, 0)  # there is no choice
     row = topic_queues.c
     per_shard = select(row.shard, func.count().label("queues")).group_by(row.shard)
     counted = {found.shard: found.queues for found in await connection.execute(per_shard)}
     return {name: counted.get(name, 0) for name in names}
+
+
+async def load_drains(connection: AsyncConnection) -> tuple[tuple[str, Takes], ...]:
+    """The shards that do not take all, by name."""
+    row = shards.c
+    query = select(row.name, row.takes).where(row.takes != Takes.ALL).order_by(row.name)
+    return tuple((name, Takes(takes)) for name, takes in await connection.execute(query))
 
 
 async def load_places(

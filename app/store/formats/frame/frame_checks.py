@@ -12,15 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.errors import BodyTooLarge, MalformedFrame
-from app.domain.limits import (
-    CONTENT_TYPE_BYTES_MAX,
-    KEY_BYTES_MAX,
-    MESSAGE_ID_BYTES_MAX,
-    MESSAGE_PROPERTIES_BYTES_MAX,
-    SHARDING_KEY_BYTES_MAX,
-    Limits,
-)
+from app.domain.limits import MESSAGE_PROPERTIES_BYTES_MAX, Limits
 from app.domain.message import FIELD_PROPERTIES, PROPERTY_UNIQUE_KEY, RESERVED_PROPERTIES, java_hash
+from app.store.formats.frame.frame_values import check_values, refuse_own_ids
 from app.store.formats.record.record import (
     CHECKSUM_BYTES,
     CHECKSUM_NAME,
@@ -59,6 +53,11 @@ _ZERO_FIELDS: Final = (
 )
 _ZERO_RANGES: Final = ((12, 16), (20, 40), (56, 84))
 """The same in one piece each."""
+
+
+_BORN_AT: Final = 40
+_NEGATIVE: Final = 0x80
+"""The highest bit of a signed number's first byte."""
 
 
 @dataclass(slots=True)
@@ -112,6 +111,7 @@ def check_heads(table: RecordTable, topic: bytes, limits: Limits) -> Ints:
         if rows[:, start:end].any():
             for offset, size, name in _ZERO_FIELDS:
                 _bad((rows[:, offset : offset + size] != 0).any(axis=1), f"{name} is not 0")
+    _bad(rows[:, _BORN_AT] >= _NEGATIVE, "born time is negative")
     body_lengths: Ints = heads["body_length"].astype(np.int64) & 0xFFFFFFFF
     _bad(body_lengths > sizes - overhead, "the body is longer than the record")
     if int(body_lengths.max()) > limits.body_bytes_max:
@@ -182,7 +182,7 @@ def look_into(
         return none if tag_hashes is None else tag_hashes, []
     starts, separators = _check_pairs(text, ends)
     _check_counts(text, starts, separators, ends, limits)
-    _check_fields(text, starts, separators, ends, limits)
+    check_values(text, starts, separators, ends, limits)
     if tag_hashes is None:
         tag_hashes = _tag_hashes(text, starts, separators, ends)
         if properties.are_one:
@@ -308,39 +308,6 @@ def _are_among(names: NDArray[np.uint8], wanted: NDArray[np.uint8]) -> NDArray[n
     return among
 
 
-def _check_fields(text: bytes, starts: Ints, separators: Ints, ends: Ints, limits: Limits) -> None:
-    """Hold what has a field of its own to the bounds that it has there."""
-    bounds = {
-        b"TAGS": limits.tag_bytes_max,
-        b"KEYS": limits.keys_count_max * (KEY_BYTES_MAX + 1),
-        b"UNIQ_KEY": MESSAGE_ID_BYTES_MAX,
-        b"__SHARDINGKEY": SHARDING_KEY_BYTES_MAX,
-        b"MQ_CONTENT_TYPE": CONTENT_TYPE_BYTES_MAX,
-    }
-    behind = np.append(starts[1:], len(text))
-    shortest = min(*bounds.values(), 2 * limits.keys_count_max)
-    long = np.flatnonzero(behind - separators - 2 > shortest)
-    if len(long):  # seldom, and then most are properties of the client's own
-        name_lengths = separators[long] - starts[long]
-        long = long[np.isin(name_lengths, [len(name) for name in bounds])]
-    for at in long.tolist():
-        name = text[starts[at] : separators[at]]
-        value = text[int(separators[at]) + 1 : int(behind[at]) - 1]
-        bound = bounds.get(name)
-        if bound is None:
-            continue
-        fault = f"{name.decode()} has more than {bound} bytes" if len(value) > bound else ""
-        if name == b"KEYS" and not fault:
-            words = [word for word in value.split(b" ") if word]
-            if len(words) > limits.keys_count_max:
-                fault = f"it has more than {limits.keys_count_max} keys"
-            elif max(map(len, words), default=0) > KEY_BYTES_MAX:
-                fault = f"a key has more than {KEY_BYTES_MAX} bytes"
-        if fault:
-            index = int(np.searchsorted(ends, starts[at], "right"))
-            raise MalformedFrame(f"record {index}: {fault}", fields={"index": index})
-
-
 def _tag_hashes(text: bytes, starts: Ints, separators: Ints, ends: Ints) -> Ints:
     """Java's hash of the TAGS property of each record, 0 without one."""
     hashes = np.zeros(len(ends), np.int64)
@@ -377,6 +344,7 @@ def _keys(text: bytes, starts: Ints, separators: Ints, ends: Ints) -> list[tuple
         if name in (b"KEYS", b"UNIQ_KEY"):
             values = words if name == b"KEYS" else uniques
             values[record] = text[separator + 1 : text.index(2, separator)].decode()
+    refuse_own_ids(uniques)
     _refuse_repeated(uniques)
     found: list[tuple[int, list[str]]] = []
     for record in sorted(uniques.keys() | words.keys()):

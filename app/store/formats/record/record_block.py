@@ -50,6 +50,8 @@ HEAD_BYTES: Final = HEAD.itemsize
 assert HEAD_BYTES == 88
 
 _SIZE_MAGIC: Final = struct.Struct(">II")
+_EVEN_MIN: Final = 8
+"""So many records of one size are found sooner together than one by one."""
 _NAME: Final = np.frombuffer(CHECKSUM_NAME, np.uint8)
 _NAME_BYTES: Final = len(CHECKSUM_NAME)
 CHECKSUM_POWERS: Final = 10 ** np.arange(10, dtype=np.int64)
@@ -69,10 +71,10 @@ def walk(data: bytes | memoryview, start: int, end: int) -> list[int]:
 
     Stops at the first place without a magic or a fitting size.
     """
-    positions = [start]
+    positions = _walk_even(data, start, end)
     add = positions.append
     unpack = _SIZE_MAGIC.unpack_from
-    position, last = start, end - RECORD_BYTES_MIN
+    position, last = positions[-1], end - RECORD_BYTES_MIN
     while position <= last:
         size, magic = unpack(data, position)
         if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < RECORD_BYTES_MIN:
@@ -82,6 +84,44 @@ def walk(data: bytes | memoryview, start: int, end: int) -> list[int]:
             break
         add(position)
     return positions
+
+
+def _walk_even(data: bytes | memoryview, start: int, end: int) -> list[int]:
+    """As `walk`, over the records that have the size and the magic of the first."""
+    if end - start < RECORD_BYTES_MIN:
+        return [start]
+    size, magic = _SIZE_MAGIC.unpack_from(data, start)
+    if magic not in (MAGIC_V1, MAGIC_V2) or not RECORD_BYTES_MIN <= size <= end - start:
+        return [start]
+    count = (end - start) // size
+    if count < _EVEN_MIN:
+        return [start]
+    fields: NDArray[np.uint64] = np.ndarray((count,), np.uint64, data, start, (size,))
+    differs = np.flatnonzero(fields != fields[0])
+    if len(differs):
+        count = int(differs[0])
+    return list(range(start, start + count * size + 1, size))
+
+
+def even_size(positions: Ints, sizes: Ints) -> int | None:
+    """The size of each record, where all have the same and stand one directly behind the other."""
+    size, first = int(sizes[0]), int(positions[0])
+    if positions[-1] - first != size * (len(positions) - 1) or not (sizes == size).all():
+        return None
+    is_even = bool((np.diff(positions) == size).all())
+    return size if is_even else None
+
+
+def tails(data: bytes | memoryview, positions: Ints, sizes: Ints, width: int) -> NDArray[np.uint8]:
+    """Row n has the last `width` bytes of record n, which has as many. A view, or a copy."""
+    size = even_size(positions, sizes)
+    if size is not None:
+        at = int(positions[0]) + size - width
+        return np.ndarray((len(positions), width), np.uint8, data, at, (size, 1))
+    rows: NDArray[np.uint8] = windows(np.frombuffer(data, np.uint8), width)[
+        positions + sizes - width
+    ]
+    return rows
 
 
 def windows(array: NDArray[np.uint8], width: int) -> NDArray[np.uint8]:
@@ -159,8 +199,11 @@ class RecordTable:
             windows(self.data, column.shape[1])[self.positions + offsets] = column
 
 
-def heads(data: bytes | memoryview, positions: Ints) -> NDArray[np.void]:
-    """The fixed fields of each record, as an array of `HEAD`."""
+def heads(data: bytes | memoryview, positions: Ints, size: int | None = None) -> NDArray[np.void]:
+    """The fixed fields of each record, as an array of `HEAD`: a view where `even_size` gave a
+    `size`, else a copy."""
+    if size is not None:
+        return np.ndarray((len(positions),), HEAD, data, int(positions[0]), (size,))
     rows = windows(np.frombuffer(data, np.uint8), HEAD_BYTES)[positions]
     found: NDArray[np.void] = rows.view(HEAD).ravel()
     return found
@@ -184,7 +227,8 @@ def intact(
     array = np.frombuffer(data, np.uint8)
     if owner is not None and len(array) < len(owner.topic_part):
         return np.zeros(count, np.bool_)
-    places = heads(data, positions)
+    size = even_size(positions, lengths) if count else None
+    places = heads(data, positions, size)
     good: Flags = places["physical_offset"] == physical_offsets
     if owner is not None:
         good &= places["queue_offset"] == owner.queue_offsets
@@ -195,13 +239,17 @@ def intact(
         names = windows(array, len(owner.topic_part))[topics]
         good &= (names == np.frombuffer(owner.topic_part, np.uint8)).all(axis=1)
     good &= places["total_size"] == lengths
-    tails = windows(array, CHECKSUM_BYTES)[positions + lengths - CHECKSUM_BYTES]
-    good &= (tails[:, :_NAME_BYTES] == _NAME).all(axis=1) & (tails[:, -1] == 2)
-    digits = tails[:, _NAME_BYTES:-1] - np.uint8(ord("0"))
+    ends = tails(data, positions, lengths, CHECKSUM_BYTES)
+    good &= (ends[:, :_NAME_BYTES] == _NAME).all(axis=1) & (ends[:, -1] == 2)
+    digits = ends[:, _NAME_BYTES:-1] - np.uint8(ord("0"))
     good &= (digits <= 9).all(axis=1)
-    sums = [
-        crc32(data[start : start + size - CHECKSUM_BYTES])
-        for start, size in zip(starts, sizes, strict=True)
-    ]
+    if size is None:
+        sums = [
+            crc32(data[start : start + length - CHECKSUM_BYTES])
+            for start, length in zip(starts, sizes, strict=True)
+        ]
+    else:
+        pieces = even_pieces(data, int(positions[0]), size - CHECKSUM_BYTES, size, count)
+        sums = [crc32(piece) for piece in pieces]
     good &= digits @ CHECKSUM_POWERS == np.array(sums, np.int64) & CRC_MASK
     return good

@@ -276,7 +276,8 @@ class ProducerFace(ABC, Generic[One, Many, Later, Nothing]):
         timeout_s = self._timeout_s(timeout)
         sending = self._session.hooks.begin(topic, found)
         with Prepared(self._session.hooks, sending):
-            request = batch_request(topic, found, next(iter(named), None))
+            namespace = self._session.options.namespace
+            request = batch_request(topic, found, next(iter(named), None), namespace)
         request.sending = sending
         return self._send_batch(request, timeout_s)
 

@@ -3,6 +3,7 @@ and the name of this machine."""
 
 import ipaddress
 import os
+import re
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -61,6 +62,9 @@ class Options:
     """In a cluster of several shards, send straight to the nodes that lead them."""
     tls: "ssl.SSLContext | None" = None
     """For `https`; None: the certificates that this machine trusts."""
+    namespace: str | None = None
+    """Whose topics, groups and producers all names of this client are; None: those without one. A
+    key that is bound to a namespace: name it here, too."""
     hooks: "Sequence[Hook]" = ()
     """What happens around each send and each handler of a worker: see `Hook`."""
 
@@ -84,12 +88,29 @@ class Options:
         for name in ("timeout", "connect_timeout", "linger"):
             seconds_of(name, getattr(options, name))
         check_hooks(options.hooks)
+        check_namespace(options.namespace)
         if options.tls is not None:
             import ssl
 
             if not isinstance(options.tls, ssl.SSLContext):
                 raise TypeError(f"tls is an ssl.SSLContext, not {type(options.tls).__name__}")
         return options
+
+
+_NAMESPACE: Final = re.compile(r"[A-Za-z0-9_-]{1,63}")
+OF_THE_CLUSTER: Final = (
+    *("/v1/audit", "/v1/cluster", "/v1/config", "/v1/error-codes", "/v1/limits", "/v1/namespaces"),
+    *("/v1/nodes", "/v1/policies", "/v1/principals", "/v1/roles", "/v1/shards"),
+)
+"""How the paths of operations begin that are of no namespace."""
+
+
+def check_namespace(namespace: object) -> None:
+    """`TypeError` or `ValueError` unless it is one, or None."""
+    if namespace is not None and not isinstance(namespace, str):
+        raise TypeError(f"namespace is a str, not {type(namespace).__name__}")
+    if namespace is not None and not _NAMESPACE.fullmatch(namespace):
+        raise ValueError(f"namespace is {namespace!r}; it has 1 to 63 letters, digits, - or _")
 
 
 def check_hooks(hooks: object) -> None:
@@ -226,10 +247,12 @@ def key_of(key: str | None) -> str | None:
     return key
 
 
-def lines_of(node: Node, key: str | None) -> str:
+def lines_of(node: Node, key: str | None, namespace: str | None) -> str:
     """Header lines that every request to the node has."""
     lines = f"host: {node.authority}\r\nuser-agent: curlew-client-python/{VERSION}\r\n"
-    return f"{lines}authorization: Bearer {key}\r\n" if key else lines
+    if key:
+        lines += f"authorization: Bearer {key}\r\n"
+    return lines if namespace is None else f"{lines}mq-namespace: {namespace}\r\n"
 
 
 def new_client_id(now_ns: Callable[[], int]) -> str:

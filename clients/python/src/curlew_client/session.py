@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 from curlew_client.errors import ClientClosed
 from curlew_client.hooks import Hooks
 from curlew_client.options import (
+    OF_THE_CLUSTER,
     VERSION,
     Node,
     Options,
@@ -73,7 +74,7 @@ class Session:
         epoch = time.time_ns() // 1_000_000
         self.lanes = Lanes(self.client_id, epoch)
         self.state: State = "created"
-        self._lines = {node.url: lines_of(node, self._key) for node in nodes}
+        self._lines = {node.url: self._lines_of(node) for node in nodes}
         self._pid = os.getpid()
         self._queues: dict[str, tuple[float, Sequence[int]]] = {}
         self.groups: set[tuple[str | None, str]] = set()
@@ -101,11 +102,14 @@ class Session:
         given = ",".join(node.url for node in self._given)
         return f"url={given!r}, client_id={self.client_id!r}, state={self.state!r}"
 
-    @property
-    def authorization(self) -> dict[str, str]:
-        """Headers for requests of other libraries."""
-        named = {"user-agent": f"curlew-client-python/{VERSION}"}
-        return {**named, "authorization": f"Bearer {self._key}"} if self._key else named
+    def headers_of(self, target: str) -> dict[str, str]:
+        """What a request has, for those of other libraries."""
+        found = {"user-agent": f"curlew-client-python/{VERSION}"}
+        if self._key:
+            found["authorization"] = f"Bearer {self._key}"
+        if self.options.namespace is not None and not target.startswith(OF_THE_CLUSTER):
+            found["mq-namespace"] = self.options.namespace
+        return found
 
     def check_usable(self) -> None:
         """Raise `ClientClosed` unless calls are taken."""
@@ -158,11 +162,14 @@ class Session:
             if _LIVE.get(self.client_id) is self:
                 del _LIVE[self.client_id]
 
+    def _lines_of(self, node: Node) -> str:
+        return lines_of(node, self._key, self.options.namespace)
+
     def learned(self, url: object) -> Node | None:
         """A node that another one told of."""
         node = believed(url, self._given)
         if node is not None and node.url not in self.nodes:
-            self._lines[node.url] = lines_of(node, self._key)
+            self._lines[node.url] = self._lines_of(node)
             self.nodes[node.url] = node
             self.faults.learn(node.url)
         return None if node is None else self.nodes[node.url]
@@ -173,7 +180,10 @@ class Session:
 
     def render(self, node: Node, method: str, target: str, lines: str, body: bytes) -> bytes:
         """The bytes of a request."""
-        head = f"{method} {node.prefix}{target} HTTP/1.1\r\n{self._lines[node.url]}{lines}"
+        own = self._lines[node.url]
+        if self.options.namespace is not None and target.startswith(OF_THE_CLUSTER):
+            own = lines_of(node, self._key, None)
+        head = f"{method} {node.prefix}{target} HTTP/1.1\r\n{own}{lines}"
         return f"{head}content-length: {len(body)}\r\n\r\n".encode("latin-1") + body
 
     def render_send(

@@ -6,7 +6,7 @@ and `stream` on the driver and by `pulling` and `write_task` on the executors.
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, quote_plus
@@ -20,12 +20,14 @@ from pyspark_curlew.errors import (
     SequenceBroken,
 )
 from pyspark_curlew.http.http_options import HttpOptions
+from pyspark_curlew.http.reply import Answer
 from pyspark_curlew.http.retry import RetryPolicy, TryLater
 from pyspark_curlew.http.routes import Routes
-from pyspark_curlew.http.transport import Answer, Call, Request, Transport, describe, document_of
+from pyspark_curlew.http.transport import Call, Request, Transport, describe, document_of
 from pyspark_curlew.wire.frame import CONTENT_TYPE, Frame, media_type_of, parse_frame
 from pyspark_curlew.wire.sources import Buffer
 from pyspark_curlew.writing.producer_identity import Claim, Producer
+from pyspark_curlew.writing.routing import KeyQueues
 
 _JSON: Final = {"Accept": "application/json"}
 _PAGE: Final = 1000
@@ -105,6 +107,10 @@ class Plan:
     queues: int
     messages_per_turn: int
     """Rows in a row for one queue, before the next one's turn; also the most of a request."""
+    queue_ids: Sequence[int] | None = None
+    """The queues, where they are not the first so many: shards drain."""
+    of_keys: KeyQueues | None = None
+    """Where keys go meanwhile; None: over those queues, as in a plan of an early service."""
 
 
 class CurlewClient:
@@ -135,6 +141,25 @@ class CurlewClient:
             if not token:
                 return names
             query["page_token"] = str(token)
+
+    def open_plan(self, topic: str, messages_per_turn: int) -> Plan:
+        """How rows without a producer fill the topic: over the queues that take messages, as those
+        of a shard that drains do not. Keys stay in their queue until its keys have moved. Raises
+        `TopicNotFound`."""
+        queues = self.queue_count(topic)
+        route = self._route(topic) or {}
+        rows = route.get("queues")
+        if not isinstance(rows, list) or len(rows) != queues:  # it tells no routes, or not this key
+            return Plan(queues, messages_per_turn)
+        try:
+            taken = [int(row["queue_id"]) for row in rows if "w" in row["perm"]]
+            keeps = [int(row["queue_id"]) for row in rows if row.get("takes", "all") != "none"]
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return Plan(queues, messages_per_turn)
+        if not taken or len(taken) == queues:  # where no queue takes any the service says why
+            return Plan(queues, messages_per_turn)
+        of_keys = _of_keys(route.get("write_queues"), keeps, taken)
+        return Plan(len(taken), messages_per_turn, taken, of_keys)
 
     def queue_count(self, topic: str) -> int:
         """How many queues the topic has; raise `TopicNotFound`, with the service's hint."""
@@ -242,7 +267,8 @@ class CurlewClient:
         if node is None or self._routes is None:
             return None
         try:
-            answer = self._transport.at(node, self._request(wanted, wait_s))
+            with closing(self._transport.begin(self._request(wanted, wait_s), node)) as call:
+                answer = call.answer()
         except TryLater:
             self._routes.is_away(node)
             return None
@@ -331,7 +357,12 @@ class CurlewClient:
             queues, per_turn = document.get("queues"), document.get("messages_per_turn")
             if not isinstance(queues, int) or not isinstance(per_turn, int | None):
                 raise ProtocolViolation(f"the plan cannot be read: {_shown(answer.body)}")
-            return Plan(queues, messages_per_turn if per_turn is None else per_turn)
+            ids = document.get("queue_ids")
+            if ids is not None and not (isinstance(ids, list) and len(ids) == queues > 0):
+                raise ProtocolViolation(f"the plan cannot be read: {_shown(answer.body)}")
+            of_keys = _of_keys(document.get("write_queues"), document.get("key_queue_ids"), ids)
+            per_turn = messages_per_turn if per_turn is None else per_turn
+            return Plan(queues, per_turn, ids, of_keys)
 
         return self._transport.run(f"planning batch {producer.epoch} to {topic!r}", request, read)
 
@@ -369,6 +400,13 @@ def calls_for(topics: Sequence[str]) -> list[list[str]]:
             size = len(quote_plus(f",{name}"))
         calls[-1].append(name)
     return calls
+
+
+def _of_keys(hashed: object, kept: object, taken: Sequence[int] | None) -> KeyQueues | None:
+    """Where keys go; None: a service of an earlier version does not say it."""
+    if taken is None or not isinstance(hashed, int) or not isinstance(kept, list) or hashed < 1:
+        return None
+    return KeyQueues(hashed, [each for each in kept if each < hashed] or list(taken))
 
 
 def _is_stored(answer: Answer, producer: Producer) -> bool:

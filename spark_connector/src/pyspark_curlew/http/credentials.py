@@ -23,15 +23,16 @@ def authorization(credentials: Credentials) -> str | None:
 
 
 def described(credentials: Credentials) -> str:
-    """Where the credentials came from, for an error; never their value."""
+    """Where the credentials came from, for an error; never their value, nor the place that was
+    given, for somebody may have written the token itself there."""
     if credentials.username is not None:
         return f"as user {credentials.username!r}"
     if credentials.token is not None:
         return "with option 'token'"
     if credentials.token_file is not None:
-        return f"with the token of file {credentials.token_file!r}"
+        return "with the token of the file that option 'tokenFile' names"
     if credentials.token_env is not None:
-        return f"with the token of environment variable {credentials.token_env!r}"
+        return "with the token of the environment variable that option 'tokenEnv' names"
     return "without credentials"
 
 
@@ -40,10 +41,9 @@ def _token(credentials: Credentials) -> str | None:
         try:
             token = Path(credentials.token_file).read_text(encoding="ascii").strip()
         except (OSError, ValueError) as error:
-            reason = type(error).__name__
             raise AccessDenied(
-                f"the token file {credentials.token_file!r} cannot be read on this machine"
-                f" ({reason})"
+                "the file that option 'tokenFile' names cannot be read on this machine"
+                f" ({type(error).__name__})"
             ) from None
     elif credentials.token_env is not None:
         token = os.environ.get(credentials.token_env, "").strip()

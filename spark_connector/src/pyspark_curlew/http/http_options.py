@@ -1,8 +1,8 @@
 """How to reach the service: address, timeouts, retries, credentials, TLS. Parsed and checked once.
 
 No I/O: a token in a file or in the environment is read by `credentials` on the machine that sends
-the request. Invariant: no secret is in the `repr` of the options nor in an error. Called by
-`options` and `sink_options`.
+the request. Invariant: no secret is in the `repr` of the options nor in an error, nor what was
+given as the place of one, for it may be the secret. Called by `options` and `sink_options`.
 """
 
 import re
@@ -36,6 +36,9 @@ RETRY_TIMEOUT_MS: Final = 120_000
 LOAD_TIMEOUT_MS: Final = 10_000
 """Where somebody waits for the plan of a batch read: a wrong address shows soon."""
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_KEY: Final = re.compile(r"curlew_[0-9A-Za-z]{13}_[0-9A-Za-z]{49}")
+"""The service's keys: id, and secret with its check sum."""
 TIME_MS_MAX: Final = 24 * 3_600_000
 """No request waits for longer than a day; the system's calls do not take any number."""
 _OWN_HEADERS: Final = frozenset(
@@ -58,8 +61,8 @@ class Credentials:
     """At most one of: a bearer token (as it is, in a file, in the environment), a user."""
 
     token: str | None = field(default=None, repr=False)
-    token_file: str | None = None
-    token_env: str | None = None
+    token_file: str | None = field(default=None, repr=False)
+    token_env: str | None = field(default=None, repr=False)
     username: str | None = None
     password: str | None = field(default=None, repr=False)
 
@@ -114,7 +117,7 @@ def read_http_options(reader: OptionReader) -> HttpOptions:
         credentials=_credentials(reader),
         tls=_tls(reader, endpoints),
         headers=_headers(reader),
-        compression=_compression(reader),
+        compression=reader.choice("compression", "none", "zstd"),
     )
 
 
@@ -150,12 +153,10 @@ def _is_address(endpoint: str) -> bool:
     return is_base and bool(parts.hostname) and re.fullmatch(r"[!-~]+", endpoint) is not None
 
 
-def _compression(reader: OptionReader) -> Compression:
-    return "zstd" if reader.choice("compression", "none", "none", "zstd") == "zstd" else "none"
-
-
 def _without_user(address: str) -> str:
-    return re.sub(r"//.*@", "//***@", address, flags=re.DOTALL)
+    """Without what may be a secret: a user, also where there is no scheme, and a query."""
+    known = re.sub(r"^([A-Za-z]+://)?.*@", r"\1***@", address, flags=re.DOTALL)
+    return re.sub(r"\?.*", "?***", known, flags=re.DOTALL)
 
 
 def _credentials(reader: OptionReader) -> Credentials:
@@ -175,6 +176,17 @@ def _credentials(reader: OptionReader) -> Credentials:
         raise OptionInvalid("option 'username' has a colon in it; basic authentication has no way")
     if found.token is not None and not re.fullmatch(r"[!-~]+", found.token):
         raise OptionInvalid("option 'token' has a space or a character beyond ASCII in it")
+    env = found.token_env
+    if env is not None and (_KEY.search(env) or not _VARIABLE.fullmatch(env)):
+        raise OptionInvalid(
+            "option 'tokenEnv' is not the name of an environment variable, as CURLEW_TOKEN is; a"
+            " key itself goes into 'token' (what was given is not repeated here)"
+        )
+    if found.token_file is not None and _KEY.search(found.token_file):
+        raise OptionInvalid(
+            "option 'tokenFile' is a key and not the path of a file; a key itself goes into"
+            " 'token' (it is not repeated here)"
+        )
     return found
 
 

@@ -6,7 +6,8 @@ size has a bound. Called by `transport`.
 
 import http.client
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -23,19 +24,20 @@ class BadAnswer(Exception):
     """What came is not a whole answer of HTTP/1.1; the connection is of no further use."""
 
 
-class Reply(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Answer:
     """Status, headers (names in lower case, repeated ones joined by commas) and body."""
 
     status: int
     headers: Mapping[str, str]
     body: Buffer
-    frame: Frame | None
+    frame: Frame | None = None
     """A body that was read as such, instead of `body`."""
-    is_last: bool
+    is_last: bool = False
     """Whether the connection must be closed."""
 
 
-def read_reply(connection: http.client.HTTPConnection, *, may_be_frame: bool = False) -> Reply:
+def read_reply(connection: http.client.HTTPConnection, *, may_be_frame: bool = False) -> Answer:
     """Read the answer to the request that was sent.
 
     With `may_be_frame`, the body of a success that is a batch frame, of known length and not
@@ -51,7 +53,7 @@ def read_reply(connection: http.client.HTTPConnection, *, may_be_frame: bool = F
         raise BadAnswer(f"{type(error).__name__}: {error}") from None
 
 
-def _read(response: http.client.HTTPResponse, *, may_be_frame: bool) -> Reply:
+def _read(response: http.client.HTTPResponse, *, may_be_frame: bool) -> Answer:
     headers: dict[str, str] = {}
     for given, value in response.headers.items():
         name = given.lower()
@@ -60,13 +62,13 @@ def _read(response: http.client.HTTPResponse, *, may_be_frame: bool) -> Reply:
     if size is None:
         if "transfer-encoding" not in headers:
             raise BadAnswer("the answer has no length: its head may have been cut")
-        return Reply(status, headers, _all_of(response), None, is_last)
+        return Answer(status, headers, _all_of(response), None, is_last)
     _check_size(size)
     incoming = _Incoming(response)
     is_plain = status == 200 and "content-encoding" not in headers
     if may_be_frame and is_plain and media_type_of(headers) == CONTENT_TYPE:
-        return Reply(status, headers, b"", read_frame(incoming, size), is_last)
-    return Reply(status, headers, incoming.take(size), None, is_last)
+        return Answer(status, headers, b"", read_frame(incoming, size), is_last)
+    return Answer(status, headers, incoming.take(size), None, is_last)
 
 
 def _all_of(response: http.client.HTTPResponse) -> Buffer:

@@ -9,7 +9,7 @@ import json
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -18,14 +18,15 @@ from pyspark_curlew.errors import AccessDenied, RequestRefused, TopicNotFound
 from pyspark_curlew.http.connections import Connections
 from pyspark_curlew.http.credentials import authorization, described
 from pyspark_curlew.http.http_options import HttpOptions
-from pyspark_curlew.http.reply import BadAnswer, Reply, read_reply
+from pyspark_curlew.http.reply import Answer, BadAnswer, read_reply
 from pyspark_curlew.http.retry import RetryPolicy, TryLater
-from pyspark_curlew.wire.frame import Frame
 from pyspark_curlew.wire.sources import Buffer
 
 Result = TypeVar("Result")
 
 _RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
+_OF_THE_TOPIC: Final = "NO_PERMISSION"
+"""The topic or queue takes no messages, or gives none, whoever asks."""
 _NO_SUCH_TOPIC: Final = frozenset({"TOPIC_NOT_FOUND", "QUEUE_NOT_FOUND"})
 """Any other 404 is an address where the service is not, perhaps for a moment, behind a proxy."""
 LEADER_CONNECT_S: Final = 1.0
@@ -50,16 +51,6 @@ class Request:
     may_be_frame: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Status, headers (names in lower case) and body of one response; `frame` as in `reply`."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: Buffer
-    frame: Frame | None = None
-
-
 class Transport:
     """Requests to one service. After a failure that may pass, its next address is tried."""
 
@@ -75,11 +66,6 @@ class Transport:
         """Make attempts, each of calls of `once`, until one has a result or the policy gives up."""
         return self._policy.run(what, attempt)
 
-    def at(self, endpoint: str, request: Request) -> Answer:
-        """Send one time, to `endpoint`, which should be near; as `once`."""
-        with closing(self._begin(request, endpoint, LEADER_CONNECT_S)) as call:
-            return call.answer()
-
     def once(self, request: Request) -> Answer:
         """Send one time, to the address whose turn it is; raise `TryLater` for what may pass."""
         endpoints = self._options.endpoints
@@ -93,7 +79,8 @@ class Transport:
             raise
 
     def begin(self, request: Request, endpoint: str | None = None) -> "Call":
-        """Send a request whose answer is read later, to `endpoint` as `at`, else as `once`.
+        """Send a request whose answer is read later: to `endpoint`, which should be near, else as
+        `once`.
 
         Each has a connection of its own, so that the service works on several at a time.
         """
@@ -142,7 +129,7 @@ class Transport:
         """Raise what the status means, unless it is a success."""
         if 200 <= answer.status < 300:
             return
-        if answer.status in {401, 403}:
+        if answer.status in {401, 403} and document_of(answer.body).get("code") != _OF_THE_TOPIC:
             how = described(self._options.credentials)
             raise AccessDenied(f"{subject}: {describe(answer)}; the request was sent {how}")
         if answer.status == 404 and document_of(answer.body).get("code") in _NO_SUCH_TOPIC:
@@ -200,13 +187,13 @@ class Call:
         connection = self._connection
         assert connection is not None, "the answer was read before"
         try:
-            reply = read_reply(connection, may_be_frame=self._may_be_frame)
+            answer = read_reply(connection, may_be_frame=self._may_be_frame)
         except (OSError, BadAnswer) as error:
             raise _passing(error) from None
-        if self._is_sent and not reply.is_last:
+        if self._is_sent and not answer.is_last:
             self._connections.keep(connection)
             self._connection = None
-        answer = Answer(reply.status, reply.headers, _unpacked(reply), reply.frame)
+        answer = _unpacked(answer)
         if answer.status in _RETRIED:
             raise TryLater(describe(answer), _retry_after_s(answer.headers))
         return answer
@@ -228,19 +215,18 @@ def _pieces(body: Buffer | tuple[Buffer, ...] | None) -> tuple[Buffer, ...]:
     return body if isinstance(body, tuple) else (body,)
 
 
-def _unpacked(reply: Reply) -> Buffer:
-    """The body without its content encoding, which only answers have that were asked for it."""
-    encoding = reply.headers.get("content-encoding", "identity")
+def _unpacked(answer: Answer) -> Answer:
+    """Without its content encoding, which only answers have that were asked for it."""
+    encoding = answer.headers.get("content-encoding", "identity")
     if encoding != "zstd":
-        return reply.body
+        return answer
     import pyarrow as pa
 
     try:
-        with pa.CompressedInputStream(pa.BufferReader(reply.body), encoding) as stream:
-            unpacked: bytes = stream.read()
+        with pa.CompressedInputStream(pa.BufferReader(answer.body), encoding) as stream:
+            return replace(answer, body=stream.read())
     except OSError as error:
         raise TryLater(f"the packed answer cannot be unpacked: {error}") from None
-    return unpacked
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:

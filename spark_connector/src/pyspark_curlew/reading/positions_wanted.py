@@ -58,8 +58,6 @@ ENDING_NAMES: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimes
 
 def read_starting(reader: OptionReader, default: Point) -> Bound:
     """The beginning; `default` is what an option that is not given stands for."""
-    strategy = reader.choice("startingOffsetsByTimestampStrategy", "error", "error", "latest")
-    fallback = reader.choice("startingOffsetsFallback", "earliest", "earliest", "latest", "error")
     point, offsets = _offsets(reader, "startingOffsets", default, "earliest")
     if point == "committed" and not reader.given("consumerGroup"):
         raise OptionMissing("option 'consumerGroup' is required beside startingOffsets=committed")
@@ -68,12 +66,8 @@ def read_starting(reader: OptionReader, default: Point) -> Bound:
         offsets=offsets,
         timestamp_ms=_timestamp(reader, "startingTimestamp"),
         timestamps=_timestamps(reader, "startingOffsetsByTimestamp"),
-        too_new="error" if strategy == "error" else "latest",
-        fallback="latest"
-        if fallback == "latest"
-        else "error"
-        if fallback == "error"
-        else "earliest",
+        too_new=reader.choice("startingOffsetsByTimestampStrategy", "error", "latest"),
+        fallback=reader.choice("startingOffsetsFallback", "earliest", "latest", "error"),
     )
 
 
@@ -93,8 +87,17 @@ def read_ending(reader: OptionReader) -> Bound:
 def check_batch_start(start: Bound) -> None:
     """A batch that begins at the end reads nothing; most likely a stream was meant."""
     by_time = start.timestamp_ms is not None
-    if not by_time and (start.default == "latest" or LATEST in _numbers(start.offsets)):
+    if by_time:
+        return
+    if start.default == "latest":
         raise OptionInvalid("option 'startingOffsets' = 'latest' cannot begin a batch read")
+    for topic, queues in start.offsets.items():
+        for queue, number in queues.items():
+            if number == LATEST:
+                raise OptionInvalid(
+                    f"option 'startingOffsets' puts queue {queue} of topic {topic!r} at -1"
+                    " (latest), which cannot begin a batch read"
+                )
 
 
 def _numbers(offsets: ByQueue) -> set[int]:

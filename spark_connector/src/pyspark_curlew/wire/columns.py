@@ -94,7 +94,7 @@ def decode(
     ]
     shown = list(_COLUMNS)
     if include_properties or include_headers:
-        pairs = _pairs(properties, text)
+        pairs = _pairs(properties, text, store_id)
         if include_properties:
             arrays.append(pairs.as_map())
             shown.append(pa.field("properties", _MAP))
@@ -149,17 +149,34 @@ def _message_ids(
     import pyarrow.compute as pc
 
     given = gather(pa.string(), text, unique)
-    first = _own_prefix(store_id)
-    has_own_form = pc.and_(
-        pc.starts_with(given, first.decode()),
-        pc.equal(pc.binary_length(given), len(first) + _POSITION_DIGITS),
-    )
-    is_own = pc.or_(has_own_form, pc.starts_with(given, SCHEDULED_PREFIX))
+    is_own = _are_own(given, store_id)
     moved = gather(pa.string(), text, properties.find(MESSAGE_ID))
     absent = pa.scalar(None, pa.string())
     kept = pc.coalesce(moved, pc.if_else(is_own, given, absent))
     kept = pc.if_else(pc.equal(kept, DERIVED), absent, kept)
     return pc.coalesce(kept, _derived_ids(fields, store_id))
+
+
+def _are_own(unique: pa.Array, store_id: bytes) -> pa.Array:
+    """Which of these `UNIQ_KEY` have the form of an id that the store or a schedule gives."""
+    import pyarrow.compute as pc
+
+    first = _own_prefix(store_id)
+    has_own_form = pc.and_(
+        pc.starts_with(unique, first.decode()),
+        pc.equal(pc.binary_length(unique), len(first) + _POSITION_DIGITS),
+    )
+    return pc.or_(has_own_form, pc.starts_with(unique, SCHEDULED_PREFIX))
+
+
+def _of_store(properties: PropertyText, text: pa.Buffer, store_id: bytes) -> NDArray[np.bool_]:
+    """The rows whose `UNIQ_KEY` is the store's note of their id, and not the producer's."""
+    unique = properties.find(UNIQUE_KEY)
+    if not unique.present.any():
+        return unique.present
+    is_own = _are_own(gather(pa.string(), text, unique), store_id).fill_null(False)
+    found: NDArray[np.bool_] = np.asarray(is_own) & ~properties.find(MESSAGE_ID).present
+    return found
 
 
 def _own_prefix(store_id: bytes) -> bytes:
@@ -209,10 +226,11 @@ class _Named(NamedTuple):
         return pa.Array.from_buffers(kind, count, buffers, children=[entries])
 
 
-def _pairs(properties: PropertyText, text: pa.Buffer) -> _Named:
+def _pairs(properties: PropertyText, text: pa.Buffer, store_id: bytes) -> _Named:
     """All properties but those of the store and the broker, which are no more the message's than
     its position is. The checksum is left out first: every record has one."""
-    pairs = _shown(properties.pairs(without=CHECKSUM), text)
+    of_store = _of_store(properties, text, store_id)
+    pairs = _shown(properties.pairs(without=CHECKSUM), text, of_store)
     names = gather(pa.string(), text, all_present(pairs.name_starts, pairs.name_ends))
     values = gather(pa.string(), text, all_present(pairs.name_ends + 1, pairs.value_ends))
     count = len(properties.bounds) - 1
@@ -225,9 +243,9 @@ _ENTRY: Final = pa.struct(
 )
 
 
-def _shown(pairs: Pairs, text: pa.Buffer) -> Pairs:
+def _shown(pairs: Pairs, text: pa.Buffer, of_store: NDArray[np.bool_]) -> Pairs:
     """Without hidden names, and each name once, as in Spark's maps: of equal ones in one record the
-    last one stays."""
+    last one stays. `of_store`: rows whose `UNIQ_KEY` is hidden, too."""
     names = gather(pa.binary(), text, all_present(pairs.name_starts, pairs.name_ends))
     encoded = names.dictionary_encode()
     known = encoded.dictionary.to_pylist()
@@ -239,4 +257,6 @@ def _shown(pairs: Pairs, text: pa.Buffer) -> Pairs:
     hidden = [code for code, name in enumerate(known) if name in HIDDEN]
     if hidden:
         chosen &= ~np.isin(codes, hidden)
+    if of_store.any():
+        chosen &= (codes != known.index(UNIQUE_KEY)) | ~of_store[pairs.rows]
     return pairs if chosen.all() else pairs.keep(chosen)

@@ -1,6 +1,6 @@
 """Spans of bytes in a block, one for each row, and copying them together.
 
-Called by `records`, `properties` and `columns`.
+Called by `records`, `properties` and `columns`, and by what is written.
 """
 
 from typing import NamedTuple
@@ -70,3 +70,11 @@ def fixed(kind: pa.DataType, values: NDArray[np.generic], present: Flags | None 
     if present is not None and not present.all():
         validity = pa.py_buffer(np.packbits(present, bitorder="little"))
     return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(values)])
+
+
+def limits_of(values: pa.Array) -> Int64s:
+    """Where each binary value begins in the array's bytes, and where the last one ends."""
+    if not len(values):
+        return np.zeros(1, dtype=np.int64)
+    offsets = np.frombuffer(values.buffers()[1], dtype=np.int32)
+    return offsets[values.offset : values.offset + len(values) + 1].astype(np.int64)

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from pyspark_curlew.errors import RowRefused
 from pyspark_curlew.wire.frame import FLAG_CRC32, crc32
 from pyspark_curlew.wire.sources import Buffer
-from pyspark_curlew.writing.rows import binary_of, text_of
+from pyspark_curlew.wire.spans import limits_of
+from pyspark_curlew.writing.texts import binary_of
 
 _HEADER: Final = struct.Struct(">4sBBHIIqq")
 _HEADS: Final = np.dtype(
@@ -43,7 +44,8 @@ def encode_records(
     tags: pa.Array | None,
     properties: pa.Array | None,
 ) -> pa.Array:
-    """One binary value for each row: its record for `topic`."""
+    """One binary value for each row: its record for `topic`. Keys, tags and properties have been
+    checked, and are null where there is none."""
     if values.null_count:
         raise RowRefused("a row has no value: column 'value' is null")
     bodies = binary_of(values, "value")
@@ -76,13 +78,13 @@ def _heads(body_lengths: NDArray[np.int64], rest: NDArray[np.int64] | int) -> ND
 
 def fitting(records: pa.Array, max_messages: int, max_bytes: int) -> int:
     """How many of the first records may go together."""
-    limits = _limits(records.slice(0, max_messages))
+    limits = limits_of(records.slice(0, max_messages))
     return max(int(np.searchsorted(limits, limits[0] + max_bytes, side="right")) - 1, 0)
 
 
 def total_bytes(records: pa.Array) -> int:
     """Of all the records."""
-    limits = _limits(records)
+    limits = limits_of(records)
     return int(limits[-1] - limits[0])
 
 
@@ -92,7 +94,7 @@ def frame_of(
     """The records of all parts as one request frame: what goes in front of the records, and the
     records where they are, which are not copied for it. `times`: when the records of each part are
     delivered, as in a frame; None: now."""
-    limits = [_limits(part) for part in parts]
+    limits = [limits_of(part) for part in parts]
     blocks = [
         memoryview(part.buffers()[2])[ends[0] : ends[-1]]
         for part, ends in zip(parts, limits, strict=True)
@@ -117,40 +119,32 @@ def _properties(
     """What makes up the properties of each row, but for the checksum."""
     parts = []
     if keys is not None:
-        parts.append(_property(b"__SHARDINGKEY", text_of(keys, "key")))
+        parts.append(_property(b"__SHARDINGKEY", keys))
     if tags is not None:
-        parts.append(_property(b"TAGS", text_of(tags, "tag")))
+        parts.append(_property(b"TAGS", tags))
     if properties is not None:
         parts.append(_joined_map(properties))
     return parts
 
 
 def _property(name: bytes, values: pa.Array) -> pa.Array:
-    """`name 0x01 value 0x02` where there is a value that is not empty."""
-    wanted = pc.if_else(pc.equal(pc.binary_length(values), 0), None, values)
+    """`name 0x01 value 0x02` where there is a value."""
     start, end = pa.scalar(name + b"\x01", pa.binary()), pa.scalar(b"\x02", pa.binary())
-    return pc.fill_null(pc.binary_join_element_wise(start, wanted, end, _NOTHING), b"")
+    return pc.fill_null(pc.binary_join_element_wise(start, values, end, _NOTHING), b"")
 
 
 def _joined_map(properties: pa.Array) -> pa.Array:
     limits = np.asarray(properties.offsets)
     pairs = slice(int(limits[0]), int(limits[-1]))
-    names, values = (part[pairs].cast(pa.binary()) for part in (properties.keys, properties.items))
-    if values.null_count or not all((_lengths(part) > 0).all() for part in (names, values)):
-        raise RowRefused("a property in column 'properties' has an empty name or no value")
     start, end = pa.scalar(b"\x01", pa.binary()), pa.scalar(b"\x02", pa.binary())
+    names, values = properties.keys[pairs], properties.items[pairs]
     pieces = pc.binary_join_element_wise(names, start, values, end, _NOTHING)
     lists = pa.ListArray.from_arrays(pa.array(limits - limits[0]), pieces)
     return pc.binary_join(lists, _NOTHING)
 
 
-def _limits(values: pa.Array) -> NDArray[np.int64]:
-    offsets = np.frombuffer(values.buffers()[1], dtype=np.int32)
-    return offsets[values.offset : values.offset + len(values) + 1].astype(np.int64)
-
-
 def _lengths(values: pa.Array) -> NDArray[np.int64]:
-    return np.diff(_limits(values)) if len(values) else np.zeros(0, dtype=np.int64)
+    return np.diff(limits_of(values))
 
 
 def _fixed(rows: NDArray[np.void]) -> pa.Array:

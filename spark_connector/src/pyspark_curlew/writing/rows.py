@@ -2,20 +2,27 @@
 
 One rule for everything that can be said twice: a column wins over the property that says the same
 (`key` over `__SHARDINGKEY`, `tag` over `TAGS`), in all rows, also where it is null. A sharding key
-that only the properties have is a key as any other, so that it chooses the queue. What belongs to
-the message that was read (its id, its correlation id) is left out of a copy; other reserved names
-are refused. Called by `write_task`.
+that only the properties have is a key as any other, so that it chooses the queue. The five reserved
+names that stand for a field of a message are that field, in a map as in a column; all others are
+refused. Called by `write_task`.
 """
 
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_curlew.errors import RowRefused
-from pyspark_curlew.wire.reserved import HIDDEN
+from pyspark_curlew.wire.reserved import HIDDEN, SHOWN
+from pyspark_curlew.writing.texts import (
+    OF_FIELDS,
+    check_field,
+    check_filled,
+    field_of,
+    reserved,
+    text_of,
+)
 
 TIME: Final = "time"
 """Column of delivery times as in a frame: epoch ms, negative for so many ms from now, 0 for now."""
@@ -23,12 +30,13 @@ MAP: Final = pa.map_(pa.binary(), pa.binary())
 
 _SHARDING_KEY: Final = b"__SHARDINGKEY"
 _TAG: Final = b"TAGS"
-_OF_THE_ORIGINAL: Final = (b"UNIQ_KEY", b"CORRELATION_ID")
+_REFUSED: Final = HIDDEN | (SHOWN - OF_FIELDS)
 
 
 class _Pairs(NamedTuple):
     """Names and values of all rows, binary; `limits` are where each row's begin, and the end."""
 
+    column: str
     limits: NDArray[np.int64]
     names: pa.Array
     values: pa.Array
@@ -48,6 +56,9 @@ def columns_to_send(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Columns `value`, and as far as there are any `topic`, `queue`, `key`, `tag`, `properties` and
     `TIME`."""
     columns = {name: batch.column(name) for name in batch.schema.names}
+    for name, said in (("key", _SHARDING_KEY), ("tag", _TAG)):
+        if name in columns:
+            columns[name] = field_of(columns[name], name, said)
     if "partition" in columns:
         columns["queue"] = columns.pop("partition")
     pairs = _pairs_of(columns)
@@ -73,9 +84,9 @@ def _pairs_of(columns: dict[str, pa.Array]) -> _Pairs | None:
         if name == "properties":
             names, values = column.keys[part], column.items[part]
         else:
-            entries = column.values[part]
-            names, values = entries.field(0), entries.field(1)
-        pairs = _Pairs(limits - limits[0], text_of(names, name), text_of(values, name))
+            names, values = column.values[part].flatten()
+        pairs = _Pairs(name, limits - limits[0], text_of(names, name), text_of(values, name))
+        check_filled(pairs.names, pairs.values, name)
         if name == "headers":
             _check_single(pairs)
         return pairs
@@ -84,7 +95,7 @@ def _pairs_of(columns: dict[str, pa.Array]) -> _Pairs | None:
 
 def _check_single(pairs: _Pairs) -> None:
     codes = pairs.names.dictionary_encode().indices
-    identity = pairs.rows * (len(codes) + 1) + np.asarray(codes.fill_null(-1))
+    identity = pairs.rows * (len(codes) + 1) + np.asarray(codes)
     if len(np.unique(identity)) < len(identity):
         raise RowRefused("column 'headers' has a name twice in a row; a message has each name once")
 
@@ -93,16 +104,15 @@ def _settled(pairs: _Pairs, *, has_key: bool, has_tag: bool) -> tuple[_Pairs, pa
     """The pairs that stay properties, and the keys where only the properties have them."""
     encoded = pairs.names.dictionary_encode()
     known = encoded.dictionary.to_pylist()
-    codes = np.asarray(encoded.indices.fill_null(-1))
-    refused = next((name for name in known if name in HIDDEN), None)
+    codes = np.asarray(encoded.indices)
+    refused = next((name for name in known if name in _REFUSED), None)
     if refused is not None:
-        raise RowRefused(
-            f"a row has a property of the reserved name {refused.decode()!r}; rename it, or leave"
-            " it out of the map"
-        )
-    dropped = {*_OF_THE_ORIGINAL, _SHARDING_KEY}
-    if has_tag:
-        dropped.add(_TAG)
+        raise reserved(refused.decode(), pairs.column)
+    dropped = {_SHARDING_KEY, _TAG} if has_tag else {_SHARDING_KEY}
+    for name in OF_FIELDS.intersection(known):
+        if not (name == _TAG and has_tag) and not (name == _SHARDING_KEY and has_key):
+            said = pairs.values.filter(pa.array(codes == known.index(name)))
+            check_field(said, f"property {name.decode()!r} of column {pairs.column!r}", name)
     out = [code for code, name in enumerate(known) if name in dropped]
     if not out:
         return pairs, None
@@ -115,7 +125,9 @@ def _settled(pairs: _Pairs, *, has_key: bool, has_tag: bool) -> tuple[_Pairs, pa
     keep = ~np.isin(codes, out)
     before = np.concatenate(([0], np.cumsum(keep)))
     mask = pa.array(keep)
-    kept = _Pairs(before[pairs.limits], pairs.names.filter(mask), pairs.values.filter(mask))
+    kept = _Pairs(
+        pairs.column, before[pairs.limits], pairs.names.filter(mask), pairs.values.filter(mask)
+    )
     return kept, keys
 
 
@@ -129,40 +141,3 @@ def _times_of(columns: dict[str, pa.Array]) -> NDArray[np.int64] | None:
     elif delay is not None:
         times = -np.maximum(np.asarray(delay.cast(pa.int64()).fill_null(0)), 0)
     return times if times is not None and times.any() else None
-
-
-def not_text(column: str) -> RowRefused:
-    """The refusal of a column with bytes where a message has text."""
-    return RowRefused(
-        f"column {column!r} has bytes that are not UTF-8; a message has text there: write"
-        f" base64({column}) or hex({column}), or put the bytes into 'value'"
-    )
-
-
-def text_of(values: pa.Array, column: str) -> pa.Array:
-    """The column's bytes; they are UTF-8 without the two characters that separate properties."""
-    encoded = binary_of(values, column)
-    try:
-        text = encoded.cast(pa.string())
-    except pa.ArrowInvalid:
-        raise not_text(column) from None
-    for separator in ("\x01", "\x02"):
-        if pc.any(pc.match_substring(text, separator)).as_py():
-            raise RowRefused(f"column {column!r} has a character U+0001 or U+0002")
-    return encoded
-
-
-_TEXTS: Final = (
-    pa.types.is_binary,
-    pa.types.is_string,
-    pa.types.is_large_binary,
-    pa.types.is_large_string,
-)
-
-
-def binary_of(values: pa.Array, column: str) -> pa.Array:
-    """The column as binary, be it text or bytes."""
-    kind = values.type
-    if not any(is_kind(kind) for is_kind in _TEXTS):
-        raise RowRefused(f"column {column!r} is {kind}, neither a string nor binary")
-    return values.cast(pa.binary())

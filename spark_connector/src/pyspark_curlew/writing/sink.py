@@ -16,12 +16,11 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
+    ByteType,
     DataType,
     IntegerType,
     LongType,
-    MapType,
     ShortType,
     StringType,
     StructType,
@@ -45,11 +44,9 @@ _COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "value": (BinaryType, StringType),
     "key": (BinaryType, StringType),
     "topic": (StringType,),
-    "queue": (IntegerType, LongType, ShortType),
-    "partition": (IntegerType, LongType, ShortType),
+    "queue": (IntegerType, LongType, ShortType, ByteType),
+    "partition": (IntegerType, LongType, ShortType, ByteType),
     "tag": (StringType,),
-    "properties": (MapType,),
-    "headers": (ArrayType,),
     "deliverAt": (TimestampType,),
     "delayMs": (LongType, IntegerType),
 }
@@ -115,17 +112,7 @@ def check_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) -> 
     if overwrite:
         raise Unsupported("a topic cannot be overwritten; use mode('append') or outputMode append")
     for field in schema.fields:
-        kinds = _COLUMNS.get(field.name)
-        if kinds is None:
-            raise SchemaMismatch(
-                f"column {field.name!r} cannot be sent; known are {', '.join(_COLUMNS)}"
-            )
-        if not isinstance(field.dataType, kinds):
-            raise SchemaMismatch(
-                f"column {field.name!r} is {field.dataType.simpleString()}, not"
-                f" {' or '.join(kind.typeName() for kind in kinds)}"
-            )
-        _check_pairs(field.name, field.dataType)
+        _check_column(field.name, field.dataType)
     names = schema.fieldNames()
     for first, second in _EITHER:
         if {first, second} <= set(names):
@@ -136,10 +123,20 @@ def check_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) -> 
         raise SchemaMismatch("there is neither an option 'topic' nor a column of that name")
 
 
-def _check_pairs(name: str, kind: DataType) -> None:
-    if name in _PAIRS and kind.simpleString() not in _PAIRS[name]:
-        wanted = " or ".join(_PAIRS[name])
-        raise SchemaMismatch(f"column {name!r} is {kind.simpleString()}, not {wanted}")
+def _check_column(name: str, kind: DataType) -> None:
+    kinds = _COLUMNS.get(name)
+    given = kind.simpleString()
+    if name in _PAIRS:
+        if given not in _PAIRS[name]:
+            raise SchemaMismatch(f"column {name!r} is {given}, not {' or '.join(_PAIRS[name])}")
+    elif kinds is None:
+        known = (*_COLUMNS, *_PAIRS)
+        nearest = next((each for each in known if each.lower() == name.lower()), None)
+        hint = f"known are {', '.join(known)}" if nearest is None else f"write {nearest!r}"
+        raise SchemaMismatch(f"column {name!r} cannot be sent; {hint}")
+    elif not isinstance(kind, kinds):
+        wanted = " or ".join(each().simpleString() for each in kinds)
+        raise SchemaMismatch(f"column {name!r} is {given}, not {wanted}")
 
 
 def _send(

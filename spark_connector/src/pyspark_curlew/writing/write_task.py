@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pyspark_curlew.errors import EpochSealed, RowRefused
 from pyspark_curlew.http.client import CurlewClient, Plan
+from pyspark_curlew.options import TOPIC_NAME
 from pyspark_curlew.worker_memory import freeze_loaded, keep_freed_memory
 from pyspark_curlew.writing.encode import encode_records
 from pyspark_curlew.writing.portions import Outbox, Portion
@@ -47,6 +48,8 @@ class Sender:
         self._rows: dict[str, int] = {}
         """By topic, how many rows came so far."""
         self._outboxes: dict[tuple[str, int], Outbox] = {}
+        self._queue_column = "queue"
+        """What rows call it."""
         self._thread = ThreadPoolExecutor(1, "curlew-send")
         self._under_way: deque[Future[None]] = deque()
 
@@ -70,6 +73,7 @@ class Sender:
     def send(self, batch: pa.RecordBatch) -> None:
         """Take all rows, and send what makes full portions."""
         if batch.num_rows:
+            self._queue_column = "partition" if "partition" in batch.schema.names else "queue"
             for topic, rows in self._by_topic(columns_to_send(batch)):
                 self._send_to(topic, rows)
 
@@ -81,6 +85,10 @@ class Sender:
         if topics.null_count:
             raise RowRefused("a row has no topic: column 'topic' is null")
         for topic in pc.unique(topics).to_pylist():
+            if not TOPIC_NAME.fullmatch(topic):
+                raise RowRefused(
+                    f"column 'topic' has {topic[:100]!r}, which is not a name the service takes"
+                )
             yield topic, batch.filter(pc.equal(topics, topic))
 
     def _send_to(self, topic: str, batch: pa.RecordBatch) -> None:
@@ -91,7 +99,9 @@ class Sender:
         self._rows[topic] = before + batch.num_rows
         numbers = np.arange(before, before + batch.num_rows, dtype=np.int64)
         turns = self._turn + numbers // plan.messages_per_turn
-        for queue, chosen in by_queue(plan.queues, wanted, keys, turns):
+        places = plan.queue_ids, self._queue_column, plan.of_keys
+        placed = by_queue(plan.queues, wanted, keys, turns, *places)
+        for queue, chosen in placed:
             rows = _rows(batch, chosen)
             times = np.asarray(rows.column(TIME)) if TIME in rows.schema.names else None
             self._start(topic, queue, self._outbox(topic, queue).add(_encoded(topic, rows), times))
@@ -102,7 +112,7 @@ class Sender:
         if topic not in self._plans:
             most = self._options.send_max_messages
             self._plans[topic] = (
-                Plan(self._client.queue_count(topic), most)
+                self._client.open_plan(topic, most)
                 if self._producer is None
                 else self._client.plan(topic, self._producer, most)
             )

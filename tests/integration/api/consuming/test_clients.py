@@ -1,6 +1,13 @@
 """Who consumes and who produces, as a real node lists it."""
 
+import json
+from contextlib import closing
+from http.client import HTTPConnection
+from typing import Any
+from urllib.parse import quote
+
 import httpx
+import pytest
 
 AGENT = {"user-agent": "curlew-client-python/1.2 (x)"}
 
@@ -112,3 +119,101 @@ def test_who_is_not_there_is_404(http: httpx.Client) -> None:
     ):
         answer = http.get(path)
         assert (answer.status_code, answer.json()["code"]) == (404, code)
+
+
+ODD_IDS = (
+    *(
+        "a/b",
+        "/",
+        "//",
+        "a/",
+        "/a",
+        "a%2Fb",
+        "a%252Fb",
+        "%",
+        "a b",
+        " a ",
+        ".",
+        "..",
+        "../..",
+        "a/../b",
+    ),
+    *(
+        "a?b",
+        "a#b",
+        "a&b=c",
+        "a;b",
+        "a:receive",
+        "a\\b",
+        'a"b',
+        "<b>",
+        "東京",
+        "é",
+        "a\u2028b",
+        "\u202eab",
+    ),
+    *("{client_id}", "a\tb", "\ufdd0", "w" * 127),
+)
+
+
+@pytest.mark.parametrize("client_id", ODD_IDS)
+def test_a_client_is_found_whatever_it_calls_itself(
+    http: httpx.Client, topic: str, client_id: str
+) -> None:
+    base, name = f"/v1/topics/{topic}", quote(client_id, safe="")
+    receive = f"{base}/groups/odd-{topic}/messages:receive?client_id={name}"
+    http.post(receive).raise_for_status()
+    sent = http.post(f"{base}/messages", content=b"x", headers={"MQ-Client-Id": name})
+    sent.raise_for_status()
+    found = got(http, f"/v1/clients/{name}")
+    assert found["client_id"] == client_id
+    assert [each["group"] for each in found["consumes"]] == [f"odd-{topic}"]
+    assert [each["topics"][0]["topic"] for each in found["produces"]] == [topic]
+    assert {each["client_id"] for each in found["produces"]} == {client_id}
+    page = http.get("/ui/clients", params={"client": client_id})
+    assert ">Consumes</h2>" in page.text
+    assert ">Produces</h2>" in page.text
+    link = f'href="./clients?client={quote(client_id)}"'
+    assert link in http.get("/ui/clients", params={"topic": topic}).text
+    assert quote(client_id) in http.get(f"/ui/groups/odd-{topic}/clients").text
+
+
+def got(http: httpx.Client, target: str) -> dict[str, Any]:
+    """What the node answers at a path as it stands; httpx takes `..` out of it."""
+    connection = HTTPConnection(http.base_url.host, http.base_url.port)
+    with closing(connection):
+        connection.request("GET", target)
+        answer = connection.getresponse()
+        body = answer.read()
+    assert answer.status == 200, body
+    document: dict[str, Any] = json.loads(body)
+    return document
+
+
+def test_a_name_is_the_same_in_a_header_and_in_a_query(http: httpx.Client, topic: str) -> None:
+    name, base = quote("工人 1"), f"/v1/topics/{topic}"
+    for asked, headers in (({"client_id": "工人 1"}, {}), ({}, {"MQ-Client-Id": name})):
+        sent = http.post(f"{base}/messages", params=asked, content=b"x", headers=headers)
+        sent.raise_for_status()
+    http.post(f"{base}/messages", content=b"x", headers={b"MQ-Client-Id": b"caf\xe9"})
+    (row,) = (each for each in http.get(f"{base}/producers").json()["clients"] if each["sent"] == 2)
+    assert row["client_id"] == "工人 1"
+
+
+@pytest.mark.parametrize(("letter", "count"), [("工", 30), ("東", 127)])
+def test_percent_encoding_does_not_count_in_the_length_of_a_name(
+    http: httpx.Client, topic: str, letter: str, count: int
+) -> None:
+    name, receive = letter * count, f"/v1/topics/{topic}/groups/long-{topic}/messages:receive"
+    for asked, headers in (({"client_id": name}, {}), ({}, {"MQ-Client-Id": quote(name)})):
+        http.post(receive, params=asked, headers=headers).raise_for_status()
+    (row,) = http.get(f"/v1/groups/long-{topic}/clients").json()["clients"]
+    assert row["client_id"] == name
+    refused = http.post(receive, headers={"MQ-Client-Id": quote(letter * 256)})
+    assert (refused.status_code, refused.json()["header"]) == (400, "MQ-Client-Id")
+
+
+def test_a_slash_that_parts_nothing_leads_nowhere_else(http: httpx.Client, topic: str) -> None:
+    for path in (f"/v1/topics/{topic}%2Fsettings", "/v1%2Ftopics", "/v1/clients%2Fa"):
+        answer = http.get(path)
+        assert (answer.status_code, answer.json()["code"] != "OK") in {(404, True), (400, True)}

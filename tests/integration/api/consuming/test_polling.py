@@ -149,6 +149,14 @@ def test_who_was_replaced_must_join_again(http: httpx.Client, topic: str) -> Non
     assert (refused.status_code, refused.json()["code"]) == (409, "STALE_GENERATION")
 
 
+def test_who_names_no_generation_is_told_of_none(http: httpx.Client, topic: str) -> None:
+    commits = [{"topic": topic, "queue_id": 0, "offset": 0}]
+    told = Member(http, topic).raw(generation=None, commits=commits).json()
+    assert [(each["code"], each["detail"]) for each in told["refused"]] == [
+        ("STALE_GENERATION", f"client 'w1' is no member of group 'g-{topic}'")
+    ]
+
+
 POLL = "/v1/groups/polled/members:poll"
 _SAID = b'{"client_id":"w1","subscriptions":[{"topic":"nothing"}]'
 REFUSED = [
@@ -236,3 +244,13 @@ REFUSED = [
 def test_it_is_refused_clearly(http: httpx.Client, topic: str, bad: Bad) -> None:
     check_refusal(http, topic, bad)
     assert http.get("/v1/groups/polled").status_code == 404
+
+
+def test_a_poll_waits_as_long_as_is_preferred(http: httpx.Client, topic: str) -> None:
+    path = "/v1/groups/preferring/members:poll"
+    body = {"client_id": "one", "subscriptions": [{"topic": topic}]}
+    told = http.post(path, json=body, headers={"prefer": "wait=1"})
+    assert told.status_code == 200, told.text
+    assert told.headers["preference-applied"] == "wait=1"
+    given = http.post(f"{path}?wait=0", json=body, headers={"prefer": "wait=1"})
+    assert "preference-applied" not in given.headers, "the query outweighs it"

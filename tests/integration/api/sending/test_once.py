@@ -141,6 +141,9 @@ def test_an_epoch_keeps_its_number_of_queues(http: httpx.Client, topic: str, pro
         "epoch": 3,
         "topic": topic,
         "queues": queues,
+        "queue_ids": None,
+        "write_queues": None,
+        "key_queue_ids": None,
         "messages_per_turn": None,
         "dry_run": False,
     }

@@ -134,13 +134,16 @@ ON_A_CLOSED_NODE: list[tuple[str, str, str, object]] = [
 ]
 
 
-OF_SEVERAL_REPLICAS = {"elect_replica", "hand_over_shard", "remove_replica", "reset_replica"}
-"""Tried in `tests/integration/cluster/replicas`, since a lone node has nobody to hand over to."""
+OF_SEVERAL_NODES = {
+    *("elect_replica", "hand_over_shard", "remove_replica", "reset_replica"),
+    *("drain_shard", "undo_drain"),
+}
+"""Tried in `tests/integration/cluster`, since a lone node has nobody to hand over to."""
 
 
 def test_every_control_operation_is_tried() -> None:
     tried = {each[0] for each in OPERATIONS + ON_A_CLOSED_NODE}
-    assert tried | OF_SEVERAL_REPLICAS == control_operations(build_document())
+    assert tried | OF_SEVERAL_NODES == control_operations(build_document())
 
 
 _TIMES = {"version", "created_ms", "updated_ms", "deliver_time_ms", "decided_ms", "queue_offset"}
@@ -426,6 +429,8 @@ REFUSED: list[tuple[str, str, str, object]] = [
     ("seal_producer", "POST", "/v1/producers:seal", {"prefix": "", "epoch": -1}),
     ("delete_producer", "DELETE", "/v1/producers/nobody", None),
     ("hand_over_shard", "POST", "/v1/shards/nowhere/hand-over", None),
+    ("drain_shard", "POST", "/v1/shards/nowhere/drain", {"keys": True}),
+    ("undo_drain", "DELETE", "/v1/shards/nowhere/drain", None),
     ("elect_replica", "POST", "/v1/shards/nowhere/elect", {"replica": "x", "unclean": True}),
     ("remove_replica", "DELETE", "/v1/shards/nowhere/replicas/x", None),
     ("reset_replica", "POST", "/v1/shards/nowhere/replicas/x/reset", None),

@@ -163,21 +163,26 @@ def evaluated(expression: str, samples: list[Sample], variables: dict[str, str])
     return total
 
 
+def traffic(http: httpx.Client) -> None:
+    """Five messages; of three that are received one is acked, one dead and one held."""
+    one = {"mq-sharding-key": "a"}
+    http.post("/v1/topics/steps/messages", content=b"12345", headers=one).raise_for_status()
+    for _ in range(4):
+        http.post("/v1/topics/orders/messages", content=b"12345").raise_for_status()
+    base = "/v1/topics/orders/groups/billing"
+    got = http.post(f"{base}/messages:receive?max_messages=3").json()["messages"]
+    acked, dead, _held = [each["receipt_handle"] for each in got]
+    settles = {"acks": [acked], "dead_letters": [{"receipt_handle": dead}]}
+    http.post(f"{base}/messages:settle", json=settles).raise_for_status()
+
+
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """`/metrics` of a node through which five messages went."""
     directory = tmp_path_factory.mktemp("dashboard")
     with run_node(directory) as node, httpx.Client(base_url=node.url, timeout=60) as http:
         http.put("/v1/topics/steps", json={"type": "fifo"}).raise_for_status()
-        one = {"mq-sharding-key": "a"}
-        http.post("/v1/topics/steps/messages", content=b"12345", headers=one).raise_for_status()
-        for _ in range(4):
-            http.post("/v1/topics/orders/messages", content=b"12345").raise_for_status()
-        base = "/v1/topics/orders/groups/billing"
-        got = http.post(f"{base}/messages:receive?max_messages=3").json()["messages"]
-        acked, dead, _held = [each["receipt_handle"] for each in got]
-        settles = {"acks": [acked], "dead_letters": [{"receipt_handle": dead}]}
-        http.post(f"{base}/messages:settle", json=settles).raise_for_status()
+        traffic(http)
 
         def queued() -> bool:
             found = samples_of(http.get("/metrics").text)

@@ -150,9 +150,17 @@ async def test_without_a_leader_replicas_give_what_is_confirmed(tmp_path: Path, 
         leader, gone, left = await made(replicas, 3)
         elsewhere = await start_node(tmp_path, url, "elsewhere", shard="elsewhere")
         try:
+            alone = {"MQ-Forward": "no"}
+            assert (await pull(left, "offset=1", alone)).status_code == 421
             await replicas.kill(gone.name)
             await replicas.kill(leader.name)
             await until(lambda: not status_of(left).is_current)
+            await until(lambda: status_of(left).leader is None)
+            for headers in (alone, ANY | alone):
+                answer = await pull(left, "offset=1", headers)
+                assert texts(answer) == ["1", "2"]
+                assert answer.headers["mq-stale"] == "true"
+                assert (await pull(left, "offset=3", headers)).status_code == 421
             for each in (left, elsewhere):
                 await each.node.metadata.refresh()
                 for headers in ({}, ANY):

@@ -41,6 +41,7 @@ async def a_message(replicas: Replicas) -> tuple[ServedNode, ServedNode, ServedN
     leader = await replicas.led()
     await leader.client.put(TOPIC, json={"queues": 1})
     await send(leader, "one")
+    await replicas.in_sync(3)
     one, other = others(replicas, leader)
     return leader, one, other
 

@@ -1,5 +1,7 @@
 """Whose client ids are, and that nobody makes those of others forgotten."""
 
+from dataclasses import replace
+
 import pytest
 from typing_extensions import override
 
@@ -8,6 +10,7 @@ from app.api.access.client_owners import ClientOwners
 from app.domain.access.caller import Caller
 from app.domain.access.refusals import NotPermitted
 from app.domain.access.standing import Standing
+from app.domain.consumers.membership import Member, Membership, Profile
 from app.domain.limits import Limits
 from tests.support.stores.clock import FakeClock
 
@@ -62,17 +65,54 @@ def test_where_all_are_used_the_newcomer_makes_room_by_its_own() -> None:
     owners.claim(named("eve"), G, "ann")
 
 
-def test_a_client_is_anybodys_when_it_left_or_was_silent_for_a_lease() -> None:
+def test_a_client_is_anybodys_when_it_was_silent_for_a_lease() -> None:
     clock = FakeClock()
     owners = ClientOwners(clock, Limits())
     owners.claim(named("ann"), G, "one")
     owners.claim(named("ann"), G, "two")
-    owners.release(G, "one")
-    owners.claim(named("bob"), G, "one")
-    clock.advance(ms=Limits().member_lease_ms)
+    clock.advance(ms=Limits().member_lease_ms - 1)
+    owners.claim(named("ann"), G, "one")
+    clock.advance(ms=1)
     owners.claim(named("bob"), G, "two")
-    owners.release(G, "two")
-    owners.release(G, "one")
-    owners.release(G, "one")
-    assert len(owners) == 0
-    assert not owners._of
+    with pytest.raises(NotPermitted):
+        owners.claim(named("bob"), G, "one")
+    clock.advance(ms=Limits().member_lease_ms)
+    owners.claim(named("bob"), G, "one")
+    assert dict(owners._of) == {"bob": {(G, "two"): None, (G, "one"): None}}
+    assert len(owners) == 2
+
+
+class Seen:
+    """A group's members, of which this node hears when it looks."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self._last = Membership(G)
+
+    def joins(self, client_id: str, name: str) -> None:
+        member = Member(client_id, Profile((), principal=name), 0, 0, 1, 0, 1)
+        self._last = replace(self._last, members={client_id: member})
+
+    def last(self, group: str) -> Membership:
+        assert group == G
+        return self._last
+
+    async def catch_up(self, group: str) -> None:
+        assert group == G
+        self.looks += 1
+
+
+@pytest.mark.anyio
+async def test_who_used_a_client_id_first_is_not_the_member_that_joins_elsewhere() -> None:
+    seen = Seen()
+    owners = ClientOwners(FakeClock(), Limits(), lambda: seen, lambda: {G})
+    for _ in range(3):
+        await owners.claim_member(named("eve"), G, "worker")
+    assert seen.looks == 1, "and then it is known here"
+    seen.joins("worker", "ann")
+    for _ in range(2):
+        with pytest.raises(NotPermitted):
+            await owners.claim_member(named("eve"), G, "worker")
+    for _ in range(3):
+        await owners.claim_member(named("ann"), G, "worker")
+    assert seen.looks == 4

@@ -305,6 +305,7 @@ async def test_whoami_says_which_policy_decides() -> None:
             "principal": "alpha",
             "roles": ["producer", "consumer"],
             "resources": ["topic:alpha-*", "group:alpha-*", "producer:alpha-*"],
+            "allowed_from": [],
             "namespace": "",
             "allowed": True,
             "rule": {"policy": "producer:alpha:topic", "effect": "ALLOW"},

@@ -1,5 +1,5 @@
-"""Every name that the document has a place for, filled with another team's: never a success, and
-the same bytes whether or not there is such a thing.
+"""Every name that the document has a place for, filled by each of three teams with each other's:
+never a success, and the same bytes whether or not there is such a thing.
 
 The places come from the OpenAPI document (paths, queries, headers, and members of bodies at any
 depth), one foreign name at a time with all others the asker's own, so that a new operation or
@@ -19,21 +19,32 @@ from app.api.access.operation_rights import OperationRights
 from app.api.document.openapi import build_document
 from app.domain.access.standing import Standing
 from tests.support.clients.asgi import Answer
-from tests.support.nodes.access_matrix import BODIES, LISTS, NAMES, QUERIES
+from tests.support.nodes.access_matrix import (
+    BODIES,
+    LISTS,
+    MISSING,
+    NAMES,
+    OWN,
+    QUERIES,
+    TEAMS,
+    others_of,
+)
 from tests.support.nodes.closed import EVERYBODY, ClosedNode, closed_node, principal
 
 pytestmark = pytest.mark.anyio
 
 DOCUMENT = build_document()
-OWN, FOREIGN, MISSING = "alpha", "beta", "zeta"
-TEAM = principal(
-    OWN,
-    "producer",
-    "consumer",
-    "operator",
-    to=(f"topic:{OWN}-*", f"group:{OWN}-*", f"producer:{OWN}-*"),
+ALL = tuple(
+    principal(
+        team,
+        "producer",
+        "consumer",
+        "operator",
+        to=(f"topic:{team}-*", f"group:{team}-*", f"producer:{team}-*"),
+    )
+    for team in TEAMS
 )
-"""It may everything that a team may, on its own names."""
+"""They may everything that a team may, on their own names."""
 
 NAME_OF: Mapping[str, str] = {
     "topic": "{team}-in",
@@ -56,39 +67,39 @@ BESIDE: Mapping[str, Mapping[str, str]] = {
 WITH_PRODUCER = {"producer_epoch": "1", "producer_seq": "0"}
 IN_BODIES: Mapping[str, Mapping[str, object]] = {
     "put_member": {
-        "subscriptions": [{"topic": "alpha-in"}],
-        "queues": [{"topic": "alpha-in", "queue_id": 0}],
+        "subscriptions": [{"topic": "{own}-in"}],
+        "queues": [{"topic": "{own}-in", "queue_id": 0}],
     },
     "poll_queues": {
         "client_id": "c1",
-        "subscriptions": [{"topic": "alpha-in"}],
-        "queues": [{"topic": "alpha-in", "queue_id": 0}],
-        "positions": [{"topic": "alpha-in", "queue_id": 0, "offset": 0}],
-        "paused": [{"topic": "alpha-in", "queue_id": 0}],
-        "commits": [{"topic": "alpha-in", "queue_id": 0, "offset": 0}],
-        "hand_backs": [{"topic": "alpha-in", "queue_id": 0, "queue_offset": 0}],
+        "subscriptions": [{"topic": "{own}-in"}],
+        "queues": [{"topic": "{own}-in", "queue_id": 0}],
+        "positions": [{"topic": "{own}-in", "queue_id": 0, "offset": 0}],
+        "paused": [{"topic": "{own}-in", "queue_id": 0}],
+        "commits": [{"topic": "{own}-in", "queue_id": 0, "offset": 0}],
+        "hand_backs": [{"topic": "{own}-in", "queue_id": 0, "queue_offset": 0}],
     },
     "lock_queues": {
         "client_id": "c1",
         "generation": 1,
-        "queues": [{"topic": "alpha-in", "queue_id": 0}],
+        "queues": [{"topic": "{own}-in", "queue_id": 0}],
     },
-    "unlock_queues": {"client_id": "c1", "queues": [{"topic": "alpha-in", "queue_id": 0}]},
-    "plan_epoch": {"producer": "alpha-job", "epoch": 1, "topic": "alpha-in"},
-    "seal_producer": {"producer": "alpha-job", "epoch": 1},
-    "put_schedule": {"cron": "0 3 * * *", "topic": "alpha-in", "message": {"text": "x"}},
-    "patch_schedule": {"topic": "alpha-in"},
+    "unlock_queues": {"client_id": "c1", "queues": [{"topic": "{own}-in", "queue_id": 0}]},
+    "plan_epoch": {"producer": "{own}-job", "epoch": 1, "topic": "{own}-in"},
+    "seal_producer": {"producer": "{own}-job", "epoch": 1},
+    "put_schedule": {"cron": "0 3 * * *", "topic": "{own}-in", "message": {"text": "x"}},
+    "patch_schedule": {"topic": "{own}-in"},
     "release_parked": {
-        "topic": "alpha-in",
+        "topic": "{own}-in",
         "queue_id": 0,
         "queue_offset": 0,
         "action": "retry",
     },
-    "reset_all_group_offsets": {"to": "earliest", "topics": ["alpha-in"]},
-    "redrive_dead_letters": {"topic": "alpha-in", "to_topic": "alpha-in"},
-    "purge_dead_letters": {"topic": "alpha-in"},
+    "reset_all_group_offsets": {"to": "earliest", "topics": ["{own}-in"]},
+    "redrive_dead_letters": {"topic": "{own}-in", "to_topic": "{own}-in"},
+    "purge_dead_letters": {"topic": "{own}-in"},
     "send_batch": {"messages": [{"text": "x"}]},
-    "settle_messages": {"acks": ["x"], "sends": [{"topic": "alpha-in", "text": "x"}]},
+    "settle_messages": {"acks": ["x"], "sends": [{"topic": "{own}-in", "text": "x"}]},
 }
 """Bodies with every name that the document has a place for. The test says which is missing."""
 NOT_TAKEN = {("poll_queues", "settles.sends.topic")}
@@ -114,20 +125,17 @@ class Asked(NamedTuple):
     body: object
     place: str
 
-    def of(self, team: str) -> "Asked":
-        """The same with the name of another team."""
-        return self._replace(
-            path=self.path.replace("{team}", team),
-            query={name: text.replace("{team}", team) for name, text in self.query.items()},
-            headers={name: text.replace("{team}", team) for name, text in self.headers.items()},
-            body=json.loads(json.dumps(self.body).replace("{team}", team)),
-        )
+    async def to(self, node: ClosedNode, who: str, team: str) -> Answer:
+        """What a team is answered that asks with the name of another one."""
 
-    async def to(self, node: ClosedNode) -> Answer:
-        query = "&".join(f"{name}={text}" for name, text in self.query.items())
-        return await node.ask(
-            OWN, self.method, self.path, self.body, query=query, headers=self.headers
-        )
+        def named(text: str) -> str:
+            return text.replace("{team}", team).replace("{own}", who)
+
+        query = "&".join(f"{name}={named(text)}" for name, text in self.query.items())
+        headers = {name: named(text) for name, text in self.headers.items()}
+        body = json.loads(named(json.dumps(self.body)))
+        path = named(self.path)
+        return await node.ask(who, self.method, path, body, query=query, headers=headers)
 
 
 def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -153,14 +161,16 @@ def plain(method: str, path: str, operation: dict[str, Any]) -> Asked:
     query = dict(part.split("=") for part in QUERIES.get(operation_id, "").split("&") if part)
     for name in parameters(operation, "path"):
         if name not in NAME_OF:
-            path = path.replace("{" + name + "}", NAMES[name].format(team=OWN, who="c1"))
+            path = path.replace("{" + name + "}", NAMES[name].format(team="{own}", who="c1"))
     return Asked(operation_id, method, path, query, {}, body, "")
 
 
 def in_path(path: str, foreign: str) -> str:
     """With the names of the asker, but for one."""
     for name, text in NAME_OF.items():
-        path = path.replace("{" + name + "}", text if name == foreign else text.format(team=OWN))
+        path = path.replace(
+            "{" + name + "}", text if name == foreign else text.format(team="{own}")
+        )
     return path
 
 
@@ -238,7 +248,7 @@ def described(schema: Any, path: tuple[str, ...] = (), seen: tuple[str, ...] = (
 
 async def make(node: ClosedNode) -> None:
     """What there is of both teams; an operation on own names may have taken it away."""
-    for team in (OWN, FOREIGN):
+    for team in TEAMS:
         await node.world.topic(2, name=f"{team}-in")
         await node.world.metadata.ensure_group(f"{team}-g")
 
@@ -248,32 +258,34 @@ def _comparable(body: bytes) -> bytes:
     return re.sub(rb'"metadata_version":\d+', b"", body)
 
 
-async def wrong_of(node: ClosedNode, asked: Asked) -> list[str]:
+async def wrong_of(node: ClosedNode, asked: Asked, who: str) -> list[str]:
     """What is not as it should be with one place."""
     await make(node)
-    found = await asked.of(FOREIGN).to(node)
-    await make(node)
-    missing = await asked.of(MISSING).to(node)
-    cell = f"{asked.operation_id} {asked.place}: {found.status} {found.body!r}"
-    if (asked.operation_id, asked.place) in OF_THE_GROUP:
-        return [] if found.status == missing.status else [cell]
-    if _comparable(missing.body.replace(MISSING.encode(), FOREIGN.encode())) != _comparable(
-        found.body
-    ):
-        return [f"{cell}: differs from {missing.status} {missing.body!r}"]
-    if found.status != 403 and asked.operation_id not in ANSWERED:
-        return [cell]
-    return []
+    missing = await asked.to(node, who, MISSING)
+    wrong = []
+    for other in others_of(who):
+        await make(node)
+        found = await asked.to(node, who, other)
+        cell = f"{asked.operation_id} {asked.place} {who} {other}: {found.status} {found.body!r}"
+        expected = _comparable(missing.body.replace(MISSING.encode(), other.encode()))
+        if (asked.operation_id, asked.place) in OF_THE_GROUP:
+            wrong += [] if found.status == missing.status else [cell]
+        elif expected != _comparable(found.body):
+            wrong += [f"{cell}: differs from {missing.status} {missing.body!r}"]
+        elif found.status != 403 and asked.operation_id not in ANSWERED:
+            wrong += [cell]
+    return wrong
 
 
-async def test_no_foreign_name_is_answered_wherever_it_stands() -> None:
+@pytest.mark.parametrize("who", TEAMS)
+async def test_no_foreign_name_is_answered_wherever_it_stands(who: str) -> None:
     wrong = []
     places = set()
     async with closed_node() as node:
-        node.access.show([*(each for each in EVERYBODY if each.name != OWN), TEAM])
+        node.access.show([*(each for each in EVERYBODY if each.name not in TEAMS), *ALL])
         for asked in all_asked():
             places.add(asked.place.split()[0])
-            wrong += await wrong_of(node, asked)
+            wrong += await wrong_of(node, asked, who)
     assert wrong == []
     assert places == {"path", "query", "header", "body"}
 
@@ -300,4 +312,4 @@ async def test_a_node_that_decides_on_nothing_is_noticed(monkeypatch: pytest.Mon
     monkeypatch.setattr(OperationRights, "require", anything)
     asked = next(each for each in all_asked() if each.operation_id == "get_topic")
     async with closed_node() as node:
-        assert await wrong_of(node, asked) != []
+        assert await wrong_of(node, asked, OWN) != []

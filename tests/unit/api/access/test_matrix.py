@@ -1,5 +1,6 @@
-"""Every operation, asked by every role with its own and with another team's names, in path, query,
-header, body and by id, of a closed node; and by anybody, of a closed and of an open one.
+"""Every operation, asked by every role and by three teams, with their own names and with those of
+each other team, in path, query, header, body and by id, of a closed node; and by anybody, of a
+closed and of an open one.
 
 What is asked and who may is in `tests.support.nodes.access_matrix`. Refused by name: 403, the same
 bytes for what is there and what is not. By id: as if it were not there. Positive controls: handlers
@@ -20,17 +21,18 @@ from app.api.access.operation_rights import OperationRights
 from app.api.control.operation_list import OPERATIONS
 from app.api.operations.operation import Operation
 from app.domain.access.standing import Standing
+from app.domain.limits import Limits
 from tests.support.clients.asgi import Answer
 from tests.support.nodes.access_matrix import (
     BODIES,
     BY_ID,
     ELSEWHERE,
-    FOREIGN,
     LISTS,
     MISSING,
     OWN,
     PRINCIPALS,
     QUERIES,
+    TEAMS,
     Elsewhere,
     cells,
     filled,
@@ -40,7 +42,9 @@ from tests.support.nodes.access_matrix import (
     may_make,
     may_path,
     operation_of,
+    own_of,
     path_of,
+    teams_of,
     undescribed,
     waiting_request,
 )
@@ -68,7 +72,7 @@ def is_refused(answer: Answer) -> bool:
 
 async def make_anew(node: ClosedNode) -> None:
     """What an earlier cell may have deleted."""
-    for team in (OWN, FOREIGN):
+    for team in TEAMS:
         await node.world.topic(2, name=f"{team}-in")
         await node.world.metadata.ensure_group(f"{team}-g")
 
@@ -77,7 +81,7 @@ async def wrong_in_paths(operation: Operation, node: ClosedNode) -> list[str]:
     """Cells of one operation, with names in its path, that are not answered as they should be."""
     wrong = []
     for who in PRINCIPALS:
-        for team in (OWN, FOREIGN):
+        for team in teams_of(who):
             await make_anew(node)
             allowed = may_path(who, operation, team)
             answer = await ask_path(node, who, operation, team)
@@ -87,9 +91,9 @@ async def wrong_in_paths(operation: Operation, node: ClosedNode) -> list[str]:
                 wrong.append(cell)
             elif allowed and is_refused(answer) and not _asks_for_more(operation):
                 wrong.append(f"{cell} {answer.body!r}")
-            if not (allowed or may_make(who, operation, team)) and team == FOREIGN:
+            if not (allowed or may_make(who, operation, team)) and team != own_of(who):
                 missing = await ask_path(node, who, operation, MISSING)
-                if missing.body.replace(b"zeta", b"beta") != answer.body:
+                if missing.body.replace(b"zeta", team.encode()) != answer.body:
                     wrong.append(f"{cell}: differs from what is missing")
     return wrong
 
@@ -110,16 +114,17 @@ async def wrong_elsewhere(asked: Elsewhere, node: ClosedNode) -> list[str]:
     """The same with a name in another place."""
     operation, wrong = operation_of(asked.operation_id), []
     for who in PRINCIPALS:
-        for team in (OWN, FOREIGN):
+        for team in teams_of(who):
             await make_anew(node)
-            allowed = may_path(who, operation, OWN) and may_all(who, asked.needs, team)
+            own = may_path(who, operation, own_of(who))
+            allowed = own and may_all(who, asked.needs, team)
             answer = await ask_elsewhere(node, who, asked, team)
             cell = f"{asked.operation_id} {asked.place} {who} {team}: {answer.status}"
             if (answer.status == 403) is allowed or answer.status in {401, 500}:
                 wrong.append(f"{cell} {answer.body!r}")
-            if not allowed and team == FOREIGN:
+            if not allowed and team != own_of(who):
                 missing = await ask_elsewhere(node, who, asked, MISSING)
-                if missing.body.replace(b"zeta", b"beta") != answer.body:
+                if missing.body.replace(b"zeta", team.encode()) != answer.body:
                     wrong.append(f"{cell}: differs from what is missing")
     return wrong
 
@@ -129,7 +134,7 @@ async def ask_elsewhere(node: ClosedNode, who: str | None, asked: Elsewhere, tea
     return await node.ask(
         who,
         operation.method,
-        path_of(operation, who or "c1", OWN),
+        path_of(operation, who or "c1", own_of(who or "")),
         filled(asked.body, who or "c1", team),
         query=filled(asked.query, who or "c1", team),
         headers=filled(dict(asked.headers), who or "c1", team),
@@ -169,9 +174,10 @@ async def test_ids(operation_id: str) -> None:
         sent = {"action": "extend", "invisible": "60s"}
     elif operation_id == "patch_schedule":
         sent = {"cron": "0 4 * * *"}
-    async with closed_node() as node:
+    at_work = Limits(operations_running_max=64, operations_per_principal_max=64)
+    async with closed_node(limits=at_work) as node:
         for who in PRINCIPALS:
-            for team in (OWN, FOREIGN):
+            for team in teams_of(who):
                 async with AsyncExitStack() as ends:
                     ids, missing_ids = await _named(node, operation, team, ends)
                     path = path_of(operation, who, team, missing_ids)
@@ -193,19 +199,18 @@ async def test_ids(operation_id: str) -> None:
 @pytest.mark.parametrize("who", PRINCIPALS)
 async def test_lists_have_what_one_may_know_of(who: str) -> None:
     async with closed_node() as node:
-        for team in (OWN, FOREIGN):
+        for team in TEAMS:
             await ids_of(node.world, team)
 
         async def names(path: str, member: str, key: str) -> set[str]:
             rows = (await node.ask(who, "GET", path)).json()[member]
             return {row[key] for row in rows if row[key] != "orders"}
 
-        teams = (OWN, FOREIGN)
-        seen = {each for each in teams if may(who, "GET", "topic", f"{each}-in")}
+        seen = {each for each in TEAMS if may(who, "GET", "topic", f"{each}-in")}
         assert await names("/v1/topics", "topics", "name") == {f"{each}-in" for each in seen}
-        groups = {f"{each}-g" for each in teams if may(who, "GET", "group", f"{each}-g")}
+        groups = {f"{each}-g" for each in TEAMS if may(who, "GET", "group", f"{each}-g")}
         assert await names("/v1/groups", "groups", "name") == groups
-        sent = {each for each in teams if may(who, "PUB", "topic", f"{each}-in")}
+        sent = {each for each in TEAMS if may(who, "PUB", "topic", f"{each}-in")}
         assert await names("/v1/schedules", "schedules", "name") == {f"{e}-s" for e in sent}
         known = {each for each in sent if may(who, "GET", "producer", f"{each}-pg")}
         found = await names("/v1/transactions", "transactions", "topic")
@@ -213,10 +218,12 @@ async def test_lists_have_what_one_may_know_of(who: str) -> None:
         jobs = (await node.ask(who, "GET", "/v1/operations")).json()["operations"]
         assert len(jobs) == len(groups)
         for path in ("/v1/topics:positions", "/v1/topics:offsets"):
-            query = "topics=alpha-in,beta-in,zeta-in" + ("&at=latest" * path.endswith("offsets"))
+            query = "topics=alpha-in,beta-in,gamma-in,zeta-in" + (
+                "&at=latest" * path.endswith("offsets")
+            )
             answer = (await node.ask(who, "GET", path, query=query)).json()
             assert {each["topic"] for each in answer["topics"]} == {f"{e}-in" for e in seen}
-            hidden = {f"{each}-in" for each in (*teams, MISSING) if each not in seen}
+            hidden = {f"{each}-in" for each in (*TEAMS, MISSING) if each not in seen}
             assert set(answer["missing"]) == hidden
 
 

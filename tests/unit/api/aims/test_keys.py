@@ -1,5 +1,6 @@
 """A send is aimed where its handler puts it: both read keys in the same way."""
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Final, cast
 
@@ -13,19 +14,22 @@ from app.api.formats.cloudevents import attributes_of_headers, decode_event
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.request_context import RequestContext
 from app.domain.limits import Limits
+from app.domain.message import queue_for_sharding_key
 
 QUEUES: Final = 4_096
 TOPIC: Final = SimpleNamespace(
     name="orders",
     queues=QUEUES,
-    write_queues=QUEUES,
-    first_queues=QUEUES,
-    writable_here=(),
+    open_queues=range(QUEUES),
+    is_open_here=False,
+    queue_of_key=partial(queue_for_sharding_key, queues=QUEUES),
+    home_of=partial(queue_for_sharding_key, queues=QUEUES),
     shard_of=str,
 )
 PLACES: Final = Places(
     cast("Metadata", SimpleNamespace(snapshot=SimpleNamespace(topics={"orders": TOPIC}))),
     lambda _: True,
+    Limits(batch_messages_max=100),
 )
 NAMES: Final = ("orders",)
 
@@ -69,8 +73,8 @@ def test_an_event_in_json_goes_where_its_key_does(key: object) -> None:
 
 @pytest.mark.parametrize("aim", [A_MESSAGE, A_BATCH], ids=["message", "batch"])
 def test_one_idempotency_key_has_one_home_however_it_is_written(aim: Aim) -> None:
-    def found(*headers: tuple[bytes, bytes]) -> object:
-        request = asked(*headers)
+    def found(*headers: tuple[bytes, bytes], query: bytes = b"") -> object:
+        request = asked(*headers, query=query)
         shard = aim.head(request, NAMES, PLACES)
         if shard is not BODY:
             return shard
@@ -80,6 +84,6 @@ def test_one_idempotency_key_has_one_home_however_it_is_written(aim: Aim) -> Non
     home = PLACES.of_home(TOPIC, 'a"7')
     for header in (b'"a\\"7"', b' "a\\"7" '):
         assert found((b"idempotency-key", header)) == home
-    assert aim.head(asked(query=b"idempotency_key=a%227"), NAMES, PLACES) == home
+    assert found(query=b"idempotency_key=a%227") == home
     assert found((b"idempotency-key", b"a7")) == PLACES.of_home(TOPIC, "a7")
     assert found((b"idempotency-key", b'"a')) is HERE

@@ -83,6 +83,37 @@ def test_what_one_shard_does_not_know_is_not_known_of_the_whole(
     assert len(merges.rows_of(found, "subscriptions")) == 1
 
 
+def begun(kind: str | None, **topics: list[int | None]) -> dict[str, Any]:
+    """Where the group stands in the queues that a node tells of."""
+    rows = [
+        {"topic": name, "queues": [{"committed_offset": each} for each in committed]}
+        for name, committed in topics.items()
+    ]
+    kinds = [{"topic": name, "consumption": kind} for name in topics]
+    return {"topics": rows, "subscriptions": kinds}
+
+
+def test_shards_are_asked_again_of_what_the_group_has_begun_elsewhere() -> None:
+    documents = {"a": begun("lease", orders=[3]), "b": begun(None), "c": begun(None, orders=[0])}
+    assert merges.begun_elsewhere(documents) == {"b": {"orders": True}}
+    documents = {"a": begun("assigned", orders=[None, 0]), "b": begun(None)}
+    assert merges.begun_elsewhere(documents) == {"b": {"orders": False}}
+
+
+def test_shards_that_were_asked_for_one_topic_are_asked_again_where_it_is_leased() -> None:
+    documents = {"a": begun("lease", orders=[3]), "b": begun(None, orders=[None])}
+    assert merges.begun_elsewhere(documents) == {"b": {"orders": True}}
+    documents = {"a": begun(None, orders=[3]), "b": begun(None, orders=[None])}
+    assert merges.begun_elsewhere(documents) == {}
+
+
+def test_a_kind_that_one_shard_knows_is_that_of_all() -> None:
+    documents = {"a": lag_of(0, 1), "b": lag_of(1, 1)}
+    documents["b"]["subscriptions"][0]["consumption"] = None
+    (kind,) = merges.rows_of(merges.lag(documents, owner), "subscriptions")
+    assert kind["consumption"] == "lease"
+
+
 def test_states_come_back_as_they_were() -> None:
     assert merges.read_states(merges.written_states({"a": "1", "b": "2"})) == {"a": "1", "b": "2"}
     assert merges.read_states("0123456789abcdef") == {}

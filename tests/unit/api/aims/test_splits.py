@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from app.api.aims.across import Document
 from app.api.aims.splits import parts_of, results_of
 
 BODY = b'{"acks":["a1","b1","a2"],"nacks":[{"receipt_handle":"b2"}],"delay":"1s"}'
@@ -24,6 +25,25 @@ def test_each_shard_gets_its_entries_and_what_is_said_of_all() -> None:
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"acks":1}', b"{", b"\xff", b"[" * 100_000])
 def test_what_is_not_understood_has_no_parts(body: bytes) -> None:
     assert parts_of(body, ("acks",), shard_of) == {}
+
+
+def test_an_entry_is_called_by_its_number_in_the_whole() -> None:
+    parts = parts_of(b'{"messages":["b",1]}', ("messages",), lambda raw: raw.decode()[0])
+    detail = "entry 0 must be an object, not an integer"
+    error = {"detail": detail, "errors": [{"pointer": "/messages/0", "detail": detail}]}
+    given: dict[str, list[Document]] = {'"': [{"index": 0}], "1": [{"index": 0, "error": error}]}
+    told = results_of(parts, given)["results"]
+    assert isinstance(told, list)
+    words = detail.replace("0", "1")
+    moved = {"detail": words, "errors": [{"pointer": "/messages/1", "detail": words}]}
+    assert told[1] == {"index": 1, "error": moved}
+    # "entry 0" of a list in the message, which goes on being its first
+    inner = {"detail": detail, "errors": [{"pointer": "/messages/0/keys/0", "detail": detail}]}
+    given["1"] = [{"index": 0, "error": inner}]
+    told = results_of(parts, given)["results"]
+    assert isinstance(told, list)
+    kept = {"detail": detail, "errors": [{"pointer": "/messages/1/keys/0", "detail": detail}]}
+    assert told[1]["error"] == kept
 
 
 def test_results_come_in_the_order_of_the_request() -> None:

@@ -10,6 +10,7 @@ from app.api.aims.of_names import POSITIONS, RECEIPTS
 from app.api.aims.of_sends import A_MESSAGE
 from app.api.aims.places import Metadata, Places
 from app.api.http.request_context import RequestContext
+from app.domain.limits import Limits
 
 DEEP: Final = 100_000
 NESTED: Final = b'{"acks":' + b"[" * 600 + b"]" * 600 + b"}"
@@ -27,6 +28,7 @@ EXCHANGE: Final = cast("RequestContext", None)
 PLACES: Final = Places(
     cast("Metadata", SimpleNamespace(snapshot=SimpleNamespace(topics={}, shards={}))),
     lambda _: True,
+    Limits(batch_messages_max=100),
 )
 
 

@@ -1,10 +1,12 @@
 """Large requests of tiny entries: counted before anything is made of them, up to one too many."""
 
+import threading
 import tracemalloc
 from collections.abc import Callable
 
 import pytest
 
+from app.api.bodies import entry_counting
 from app.api.bodies.entry_counting import check_batch_count, check_events_count, check_settled_count
 from app.domain.errors import BatchTooLarge
 
@@ -28,6 +30,15 @@ def test_entries_are_counted_up_to_the_bound(check: Check, around: bytes, entry:
     with pytest.raises(BatchTooLarge) as refused:
         check(around % b",".join([entry] * 101), limit)
     assert refused.value.fields == {"limit_messages": limit}
+
+
+def test_what_another_thread_counts_is_not_counted_here() -> None:
+    entry_counting._COUNT.left = 7
+    body = b'{"messages":[%b]}' % b",".join([b'{"a":1,"b":2}'] * 60)  # more commas than 100
+    other = threading.Thread(target=check_batch_count, args=(body, 100))
+    other.start()
+    other.join()
+    assert entry_counting._COUNT.left == 7
 
 
 @pytest.mark.parametrize("entry", [b"{}", b"1", b'""', b"[]"])

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from app.api.admission import Admission
 from app.api.dataplane.routes import build_router
 from app.api.gateway import Gateway
 from app.api.http.request_context import AsgiApp, Event
@@ -44,7 +45,7 @@ def app_of(world: World) -> AsgiApp:
         raise AssertionError("no path of the control plane")
 
     router = build_router(world.broker, world.limits)
-    return Gateway(router, nothing, header_block_bytes_max=9_999, local_only=True)
+    return Gateway(router, nothing, Admission(header_block_bytes_max=9_999, local_only=True))
 
 
 @pytest.mark.parametrize("query", [b"wait=20s", b"wait=20s&format=raw"])

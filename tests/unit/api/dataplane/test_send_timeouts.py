@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
+from app.api.admission import Admission
 from app.api.dataplane.routes import build_router
 from app.api.gateway import Gateway
 from app.api.http.request_context import AsgiApp
@@ -48,7 +49,7 @@ def app_of(world: World) -> AsgiApp:
         raise AssertionError("no path of the control plane")
 
     router = build_router(world.broker, world.limits)
-    return Gateway(router, nothing, header_block_bytes_max=9_999, local_only=True)
+    return Gateway(router, nothing, Admission(header_block_bytes_max=9_999, local_only=True))
 
 
 async def test_a_sync_that_takes_longer_is_unknown_and_says_where(world: World) -> None:

@@ -218,3 +218,18 @@ def test_an_empty_settle_names_its_own_fields_only() -> None:
         settle_decoder.decode(b"")
     known = "acks, dead_letters, extends, nacks, releases, sends"
     assert caught.value.hint == f"send JSON; known here: {known}"
+
+
+def test_a_field_that_is_missing_is_named_and_pointed_at() -> None:
+    with pytest.raises(InvalidBody) as caught:
+        decode_batch(b"{}", 1_000)
+    said = [(entry["pointer"], entry["detail"]) for entry in error_entries(caught.value) or ()]
+    assert caught.value.detail == "messages is missing"
+    assert said == [("/messages", "messages is missing")]
+
+
+def test_so_is_one_of_what_is_nested() -> None:
+    with pytest.raises(InvalidBody) as caught:
+        settle_decoder.decode(b'{"sends":[{"topic":"t","text":"a"},{"text":"b"}]}')
+    assert caught.value.detail == "topic is missing"
+    assert [entry["pointer"] for entry in error_entries(caught.value) or ()] == ["/sends/1/topic"]

@@ -9,7 +9,7 @@ from app.domain.errors import SystemBusy
 from app.domain.limits import Limits
 
 MOST = 1_000
-BUDGET = Limits(batch_bytes_max=500, body_bytes_max=500, bodies_in_flight_bytes_max=MOST)
+BUDGET = Limits(batch_bytes_max=300, body_bytes_max=300, bodies_in_flight_bytes_max=MOST)
 
 
 def held_for(name: str | None, budget: MemoryBudget) -> RequestContext:
@@ -37,6 +37,17 @@ def test_a_principal_holds_three_quarters_at_most() -> None:
     quiet.let_go()
     assert budget.body_bytes == 0
     held_for("red", budget).hold(750)
+
+
+def test_a_packed_batch_has_room_where_bodies_have_the_least() -> None:
+    """It is there twice while it is unpacked."""
+    limits = Limits(batch_bytes_max=500, body_bytes_max=500, bodies_in_flight_bytes_max=MOST)
+    budget = MemoryBudget(limits)
+    batch = held_for("red", budget)
+    batch.hold(500)
+    batch.hold(500)
+    with pytest.raises(SystemBusy):
+        held_for("red", budget).hold(1)
 
 
 def test_who_has_no_name_may_have_all() -> None:

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 import zstandard
 
+from app.api.admission import Admission
 from app.api.bodies.packing import taken_packing
 from app.api.dataplane.routes import build_router
 from app.api.gateway import Gateway
@@ -33,7 +34,9 @@ def app_of(world: World, fallback: AsgiApp | None = None) -> AsgiApp:
         raise AssertionError("no path of the control plane")
 
     router = build_router(world.broker, world.limits)
-    return Gateway(router, fallback or nothing, header_block_bytes_max=9_999, local_only=True)
+    return Gateway(
+        router, fallback or nothing, Admission(header_block_bytes_max=9_999, local_only=True)
+    )
 
 
 async def pull(world: World, accept: bytes | None, query: bytes, *more: bytes) -> Answer:

@@ -6,7 +6,10 @@ from pathlib import Path
 
 from app.api.aims.across import (
     Closed,
+    Committed,
+    Copied,
     Ended,
+    Followed,
     Gathered,
     InEach,
     InOrder,
@@ -25,15 +28,18 @@ ROWS: Mapping[str, type] = {
     "All shards in one answer": Together,
     "Pages through all shards": InOrder,
     "Changed in all shards": InEach,
+    "At the node that has all its queues; of several shards tried": Committed,
     "Closed in all shards": Closed,
     "The highest epoch": Ended,
     "From one shard at a time": InTurn,
     "Taken from each shard": Gathered,
+    "Followed in all shards": Followed,
     "Done in all shards": Polled,
     "Kept by the asked node": Kept,
+    "The database, once each shard": Copied,
 }
 """How rows begin, by what their operations say as `across`."""
-AIMED = ("At the node that has", "The same; of several shards")
+AIMED = "At the node that has"
 
 
 def rows(text: str) -> list[tuple[str, list[str]]]:
@@ -49,10 +55,7 @@ def is_as_said(how: str, operation: Operation) -> bool:
             return isinstance(operation.across, across)
     if how.startswith(AIMED):
         return operation.aim is not None and operation.across is None
-    # What is of one queue is carried also where the whole is not.
-    return operation.across is None and (
-        operation.aim is None or operation.operation_id == "stream_topic"
-    )
+    return operation.across is None and operation.aim is None
 
 
 def test_each_operation_has_its_row() -> None:

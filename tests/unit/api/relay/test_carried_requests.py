@@ -1,6 +1,7 @@
 """What becomes of a request that another node answers, or does not."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from time import monotonic
@@ -9,22 +10,24 @@ from typing import Any, cast
 
 import pytest
 
+from app.api.aims.aim import BODY, Aim
 from app.api.aims.places import Metadata
 from app.api.http.errors import with_outcome_of_send
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.request_context import WHOLE_BODY, Event, RequestContext
 from app.api.operations.operation import Operation
-from app.api.relay import peers as peers_module
-from app.api.relay import relay as relay_module
+from app.api.peers import pool
+from app.api.peers.handshake import Answering
+from app.api.peers.pool import NotReached, Peers
+from app.api.relay import leaders
 from app.api.relay.calls import CallRequest, part_of
 from app.api.relay.envelope import opened
 from app.api.relay.fan_out import ask
-from app.api.relay.handshake import Answering
-from app.api.relay.peers import NotReached, Peers
 from app.api.relay.relay import LOOKS_AT_ONCE, LOOKS_PER_S, Relay
 from app.domain.errors import CurlewError, RelayInterrupted, ShardUnavailable
 from app.domain.limits import Limits
 from app.runtime.secure.cluster_secret import ClusterSecret
+from tests.unit.api.relay.exchanges import exchange_of
 
 pytestmark = pytest.mark.anyio
 
@@ -33,6 +36,7 @@ PATIENCE_S = 20
 MOVED = b"HTTP/1.1 421 Misdirected Request\r\ncontent-length: 2\r\n\r\n{}"
 STORED = b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\n{}"
 SENDS = cast("Operation", SimpleNamespace(sends=True, aim=None, may_be_stale=False))
+PULLS = cast("Operation", SimpleNamespace(sends=False, aim=None, may_be_stale=True))
 
 
 class Other:
@@ -158,7 +162,7 @@ async def carry(relay: Relay, client: Client) -> None:
 
 async def test_a_request_that_is_sent_again_has_its_body(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when somebody has looked meanwhile whether its client is still there."""
-    monkeypatch.setattr("app.api.relay.relay.WATCH_AFTER_S", 0)
+    monkeypatch.setattr("app.api.relay.carrier.WATCH_AFTER_S", 0)
     other = Other(MOVED, STORED)
     client = Client("POST", [(b"content-length", b"4")])
     client.scope[WHOLE_BODY] = b"body"
@@ -250,7 +254,7 @@ async def test_a_node_that_stops_lets_go_of_what_waits_and_of_nothing_else(
         await asyncio.wait_for(draining, PATIENCE_S)
         assert client.exchange.status == 201
 
-        monkeypatch.setattr(relay_module, "DRAIN_SECONDS", 0.01)
+        monkeypatch.setattr(leaders, "DRAIN_SECONDS", 0.01)
         asked.clear()
         hangs.clear()
         client = Client("POST", [(b"content-length", b"4")])
@@ -258,6 +262,7 @@ async def test_a_node_that_stops_lets_go_of_what_waits_and_of_nothing_else(
         carried = asyncio.ensure_future(carry(relay, client))
         await asyncio.wait_for(asked.wait(), PATIENCE_S)
         await relay.drain()
+        assert relay.stops.is_set()
         with pytest.raises(RelayInterrupted):
             await carried
         hangs.set()
@@ -289,7 +294,7 @@ async def test_an_answer_to_head_has_no_body_to_wait_for(status: bytes) -> None:
 async def test_a_node_that_does_not_shake_hands_keeps_no_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(peers_module, "SECONDS", 0.01)
+    monkeypatch.setattr(pool, "SECONDS", 0.01)
     ended = asyncio.Event()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -321,7 +326,7 @@ async def test_what_was_never_written_to_a_connection_is_not_stored(
 ) -> None:
     """The other node takes connections and says nothing, and for its part has less time than
     that takes."""
-    monkeypatch.setattr(peers_module, "SECONDS", 0.05)
+    monkeypatch.setattr(pool, "SECONDS", 0.05)
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         other.over.append(over := asyncio.Event())
@@ -365,3 +370,38 @@ async def test_names_that_are_made_up_do_not_keep_the_database_busy() -> None:
     for _ in range(10 * LOOKS_AT_ONCE):
         await relay.refresh()
     assert asked == LOOKS_AT_ONCE + LOOKS_PER_S
+
+
+async def test_a_pull_is_answered_by_who_is_said_to_lead_and_follows_where_nobody_leads() -> None:
+    """It may be the only replica that is there."""
+    stale = b"HTTP/1.1 200 OK\r\nmq-stale: true\r\ncontent-length: 2\r\n\r\n{}"
+    other = Other(MOVED, MOVED, stale)
+    client = Client("GET", [])
+    async with relaying(other) as relay:
+        shard = cast("Any", relay._metadata).snapshot.shards["b"]
+        shard.members = [SimpleNamespace(node_id="node-b", cluster_url=shard.cluster_url)]
+        shard.in_sync = ("node-b",)
+        client.scope[WHOLE_BODY] = b""
+        async with asyncio.timeout(PATIENCE_S):
+            assert await relay.carry(client.exchange, PULLS, (), "b")
+    assert [b"curlew-asks: stale" in head for head in other.heads] == [False, False, True]
+    assert client.exchange.status == 200
+
+
+@pytest.mark.parametrize(("size", "is_here"), [(10, True), (1_000_000, False)])
+async def test_a_large_body_is_asked_in_a_thread_where_the_request_goes(
+    size: int, is_here: bool
+) -> None:
+    threads: list[bool] = []
+
+    def by_body(*_: object) -> None:
+        threads.append(threading.current_thread() is threading.main_thread())
+
+    snapshot = SimpleNamespace(version=1, topics={}, shards={"a": None, "b": None})
+    metadata = SimpleNamespace(snapshot=snapshot, shard="a")
+    relay = Relay(cast("Metadata", metadata), lambda: 1, Limits())
+    operation = SimpleNamespace(aim=Aim(lambda *_: BODY, by_body))
+    exchange, _ = exchange_of("POST", "/v1/topics/orders/messages:batch")
+    exchange.scope[WHOLE_BODY] = b"x" * size
+    assert not await relay.carry(exchange, cast("Operation", operation), (), BODY)
+    assert threads == [is_here]

@@ -1,33 +1,47 @@
 """One answer of those of several shards, of which some refuse or cannot be asked."""
 
+import asyncio
+import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
 import pytest
 
-from app.api.aims.across import InOrder
+from app.api.aims.across import Document, Documents, InOrder, Owner, Split, Together
 from app.api.http.request_context import RequestContext
 from app.api.operations.operation import Operation
 from app.api.relay.calls import CallAnswer, CallRequest
+from app.api.relay.fan_out import NEWS_SECONDS, SILENT_SECONDS, News
 from app.api.relay.over_shards import OverShards
 from app.api.relay.relay import Relay
+from app.api.relay.unanswered import moved
+from app.domain.errors import ShardUnavailable
 from app.domain.limits import Limits
+from tests.support.virtual_time import in_virtual_time
 from tests.unit.api.relay.exchanges import exchange_of
 
 pytestmark = pytest.mark.anyio
 
 BUSY = CallAnswer(503, [], b'{"code":"SYSTEM_BUSY"}')
 TOO_MANY = CallAnswer(429, [], b'{"code":"TOO_MANY_REQUESTS"}')
+NOWHERE = CallAnswer(404, [], b'{"code":"TOPIC_NOT_FOUND"}')
 FAULTY = CallAnswer(400, [], b'{"code":"INVALID_REQUEST"}')
 
 
 class Shards:
     """A relay to shards that answer so."""
 
-    def __init__(self, answers: dict[str, CallAnswer]) -> None:
+    def __init__(
+        self,
+        answers: dict[str, CallAnswer],
+        before: dict[str, CallAnswer | ShardUnavailable] | None = None,
+    ) -> None:
+        """`before`: what some answer until the node has looked what others have changed."""
         self.limits = Limits()
         self.asked: list[str] = []
+        self.looked = 0
+        self._before = before or {}
         self.places = SimpleNamespace(
             topic=lambda _: None,
             of_queue=lambda *_: None,
@@ -53,7 +67,13 @@ class Shards:
         assert seconds
         assert not sends
         self.asked.append(shard)
-        return self._answers[shard]
+        found = self._answers[shard] if self.looked else self._before.get(shard)
+        if isinstance(found, ShardUnavailable):
+            raise found
+        return found or self._answers[shard]
+
+    async def refresh(self) -> None:
+        self.looked += 1
 
 
 def of(document: dict[str, Any]) -> CallAnswer:
@@ -62,6 +82,10 @@ def of(document: dict[str, Any]) -> CallAnswer:
 
 def page(*rows: str) -> CallAnswer:
     return of({"messages": rows, "next_page_token": None})
+
+
+def _first(documents: Documents, _owner: Owner) -> Document:
+    return {**next(iter(documents.values()))}
 
 
 async def answered(shards: Shards, across: object, query: bytes = b"") -> tuple[int, Any]:
@@ -85,7 +109,106 @@ async def test_the_first_shard_may_be_the_one_that_is_busy() -> None:
     assert (status, found["messages"], found["partial"]) == (200, ["b1", "c1"], ["a"])
 
 
+@pytest.mark.parametrize("across", [InOrder("messages"), Together(_first)], ids=["order", "all"])
+async def test_a_leader_that_has_moved_is_looked_for_and_asked(across: object) -> None:
+    pages = {shard: page(f"{shard}1") for shard in "abc"}
+    shards = Shards(pages, {"b": moved("b")})
+    status, found = await answered(shards, across)
+    assert (status, "partial" in found, shards.asked.count("b")) == (200, False, 2)
+    if isinstance(across, InOrder):
+        assert found["messages"] == ["a1", "b1", "c1"]
+    away = ShardUnavailable("it cannot be reached")  # nothing is known of another leader
+    shards = Shards(pages, {"b": away})
+    assert (await answered(shards, across))[1]["partial"] == ["b"]
+    assert (shards.looked, shards.asked.count("b")) == (0, 1)
+
+
+async def test_a_list_of_a_topic_that_was_made_a_moment_ago_has_all_of_it() -> None:
+    shards = Shards({shard: page(f"{shard}1") for shard in "abc"}, {"a": NOWHERE, "b": NOWHERE})
+    assert (await answered(shards, InOrder("messages")))[1]["messages"] == ["a1", "b1", "c1"]
+    assert (shards.looked, shards.asked) == (1, ["a", "a", "b", "c"])
+    shards = Shards(dict.fromkeys("abc", NOWHERE))
+    assert (await answered(shards, InOrder("messages")))[0] == 404
+    assert (shards.looked, shards.asked) == (1, ["a", "a", "b", "c"])
+
+
 async def test_what_is_not_well_is_asked_of_one_shard() -> None:
     shards = Shards(dict.fromkeys("abc", FAULTY))
     assert (await answered(shards, InOrder("messages")))[0] == 400
     assert shards.asked == ["a"]
+
+
+class Told:
+    """Shards that are told of news; those that are silent take the connection, and say nothing."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.silent = {"b"}
+
+    def is_up(self, shard: str) -> bool:
+        return shard != "c"
+
+    async def refresh(self) -> None:
+        raise AssertionError("no leader has moved")
+
+    async def call(
+        self,
+        _exchange: RequestContext,
+        shard: str,
+        _request: CallRequest,
+        *,
+        seconds: float,
+        sends: bool = False,
+    ) -> CallAnswer:
+        del seconds, sends
+        self.told.append(shard)
+        if shard in self.silent:
+            await asyncio.sleep(60)
+        return of({})
+
+
+def test_a_node_that_says_nothing_holds_up_no_change_for_long() -> None:
+    async def change() -> float:
+        """How long it takes to tell of one."""
+        exchange, _ = exchange_of("PUT", "/v1/topics/orders")
+        since_s = asyncio.get_running_loop().time()
+        await news.tell(told, exchange, ["b", "c", "d"])
+        return asyncio.get_running_loop().time() - since_s
+
+    async def took_s() -> list[float]:
+        found = [await change() for _ in range(3)]
+        told.silent.clear()
+        found.append(await change())
+        told.silent.add("d")
+        return [*found, await change(), await change()]
+
+    told, news = Told(), News()
+    found = in_virtual_time(took_s())
+    assert found == pytest.approx(
+        [NEWS_SECONDS, SILENT_SECONDS, SILENT_SECONDS, 0, NEWS_SECONDS, SILENT_SECONDS]
+    ), "it is waited for once, and again when it has answered meanwhile"
+    assert "c" not in told.told, "of c it is known that it does not answer"
+    assert told.told == ["b", "d"] * 6, "each change is told to all others"
+
+
+@pytest.mark.parametrize(("padding", "is_here"), [(10, True), (1_000_000, False)])
+async def test_a_large_body_is_looked_into_by_a_thread(padding: int, is_here: bool) -> None:
+    threads: list[bool] = []
+
+    def shard_of(*_: object) -> str:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return "a"
+
+    async def body_of(_exchange: RequestContext) -> bytes:
+        return b'{"messages":[{"queue_id":0,"text":"%b"}]}' % (b"x" * padding)
+
+    shards = Shards({"a": of({})})
+    shards.places = SimpleNamespace(
+        topic=lambda _: None, of_queue=shard_of, metadata=SimpleNamespace(shard="a")
+    )
+    shards.body_of = body_of  # type: ignore[attr-defined]
+    exchange, _ = exchange_of("POST", "/v1/topics/orders/messages:batch")
+    exchange.headers[b"content-type"] = b"application/json"
+    operation = cast("Operation", SimpleNamespace(across=Split(("messages",))))
+    assert not await OverShards(cast("Relay", shards)).answered(exchange, operation, ("orders",))
+    assert threads == [is_here]

@@ -36,6 +36,12 @@ class Shards:
         """Messages that stay."""
         self.silent: set[str] = set()
         """Those that do not answer, until `wakes` is set."""
+        self.slow: set[str] = set()
+        """Those whose looks take until `wakes` is set; all else they answer."""
+        self.earlier: dict[str, list[str]] = {}
+        """What the same attempt was given before."""
+        self.cancelled: set[str] = set()
+        """Those that are cut off when `wakes` is set."""
         self.wakes = asyncio.Event()
         self.full: set[str] = set()
         """Those that refuse more to the caller."""
@@ -56,6 +62,9 @@ class Shards:
     async def body_of(self, _exchange: RequestContext) -> bytes:
         return b""
 
+    async def refresh(self) -> None:
+        raise AssertionError("no leader has moved")
+
     async def call(
         self,
         exchange: RequestContext,
@@ -73,21 +82,33 @@ class Shards:
             raise ShardUnavailable("it sleeps")
         if shard in self.full:
             return CallAnswer(429, [], b'{"code":"TOO_MANY_REQUESTS"}')
-        if shard in self.silent:
-            await self.wakes.wait()
+        if shard in self.silent or (shard in self.slow and request.asks == "there"):
+            try:
+                async with asyncio.timeout(seconds):
+                    await self.wakes.wait()
+            except TimeoutError:
+                raise ShardUnavailable("it is silent") from None
         exchange.hold(10)
+        if shard in self.cancelled:
+            self.cancelled.remove(shard)
+            raise asyncio.CancelledError
         left = self.left.get(shard, 0)
-        if request.asks in {"nothing", "earlier"}:
+        if request.asks in {"nothing", "count"}:
             found = []
         if request.asks == "earlier":
-            left = 0
+            found, left = self.earlier.get(shard, []), 0
         document = {"messages": [{"receipt_handle": each} for each in found], "backlog": left}
         seen = (SEEN, b"1.2.3 %d %d" % (left, len(found)))
         return CallAnswer(200, [seen], msgspec.json.encode(document))
 
 
 async def answered(
-    over: OverShards, shards: Shards, query: bytes = b"", *, is_gone: bool = False
+    over: OverShards,
+    shards: Shards,
+    query: bytes = b"",
+    *,
+    is_gone: bool = False,
+    group: str = "shop%billing",
 ) -> Any:
     events: list[Event] = []
 
@@ -111,7 +132,7 @@ async def answered(
     exchange.namespace = "shop"
     operation = cast("Operation", SimpleNamespace(across=InTurn()))
     try:
-        assert await over.answered(exchange, operation, ("shop%orders", "shop%billing"))
+        assert await over.answered(exchange, operation, ("shop%orders", group))
     finally:
         exchange.let_go()
     return msgspec.json.decode(events[0]["body"])
@@ -142,14 +163,123 @@ async def test_a_shard_that_holds_up_the_others_is_passed_by_until_it_answers(
         assert found["messages"] == [{"receipt_handle": "h1"}]
         assert found["partial"] == ["b"]
     # It is looked at no more, and what it gives when it answers after all is released.
-    assert [shard for shard, _ in shards.asked] == ["a", "b", "c", "a", "c"]
+    looks = [shard for shard, request in shards.asked if request.asks == "there"]
+    assert looks == ["a", "b", "c", "a", "c"]
     shards.wakes.set()
-    await until(lambda: len(shards.asked) == 6)
+    await until(lambda: len(shards.asked) == 7)
     shard, request = shards.asked[-1]
     assert (shard, msgspec.json.decode(request.body)) == ("b", {"releases": ["late"]})
     await until(lambda: shards.memory.body_bytes == 0)
     found = await answered(over, shards)
     assert found == {"messages": [{"receipt_handle": "late"}], "backlog": 0}
+
+
+async def left_alone(over: OverShards, shards: Shards, *, silent: str) -> None:
+    """A receive has found a shard silent, which has all the time that it wants from now on."""
+    shards.silent.add(silent)
+    assert (await answered(over, shards))["partial"] == [silent]
+    shards.silent.clear()
+
+
+async def test_an_earlier_answer_is_had_of_a_shard_that_is_passed_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(receives, "PART_SECONDS", SOON_S)
+    monkeypatch.setattr(backlogs, "PASSED_BY_SECONDS", 3600)
+    shards = Shards(a=[], b=[])
+    over = OverShards(cast("Relay", shards))
+    await left_alone(over, shards, silent="b")
+    shards.messages["a"] = ["another"]
+    shards.earlier["b"] = ["h1"]
+    found = await answered(over, shards, b"attempt_id=x")
+    assert found == {"messages": [{"receipt_handle": "h1"}], "backlog": 0}
+    del shards.earlier["b"]
+    shards.messages = {"a": [], "b": ["h2"]}  # it has answered, and so is looked at
+    assert (await answered(over, shards))["messages"] == [{"receipt_handle": "h2"}]
+
+
+async def test_a_shard_that_is_silent_still_is_asked_for_an_earlier_answer_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(receives, "PART_SECONDS", SOON_S)
+    monkeypatch.setattr(receives, "WAIT_SECONDS", SOON_S)
+    monkeypatch.setattr(backlogs, "PASSED_BY_SECONDS", 3600)
+    shards = Shards(a=[], b=[])
+    over = OverShards(cast("Relay", shards))
+    await left_alone(over, shards, silent="b")
+    monkeypatch.setattr(receives, "PART_SECONDS", 3600)
+    monkeypatch.setattr(receives, "SLOW_SECONDS", 3600)
+    shards.silent.add("b")
+    shards.messages["a"] = ["h1"]
+    found = await answered(over, shards, b"attempt_id=x")
+    assert found["messages"] == [{"receipt_handle": "h1"}]
+    assert found["partial"] == ["b"]
+    assert [shard for shard, request in shards.asked if request.asks == "there"][-1] == "a"
+
+
+async def test_a_slow_look_of_one_group_hides_the_shard_from_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(receives, "PART_SECONDS", SOON_S)
+    monkeypatch.setattr(backlogs, "PASSED_BY_SECONDS", 3600)
+    shards = Shards(a=[], b=["h1"])
+    shards.slow.add("b")
+    over = OverShards(cast("Relay", shards))
+    assert (await answered(over, shards))["partial"] == ["b"]
+    shards.slow.clear()
+    found = await answered(over, shards, group="shop%other")
+    assert found["messages"] == [{"receipt_handle": "h1"}]
+    shards.wakes.set()
+
+
+async def test_a_shard_that_hangs_is_probed_for_all_groups_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(receives, "PART_SECONDS", SOON_S)
+    monkeypatch.setattr(backlogs, "PASSED_BY_SECONDS", 0)
+    shards = Shards(a=[], b=[])
+    shards.silent.add("b")
+    over = OverShards(cast("Relay", shards))
+    assert (await answered(over, shards))["partial"] == ["b"]
+    monkeypatch.setattr(backlogs, "PASSED_BY_SECONDS", 3600)
+    for number in range(3):
+        await answered(over, shards, group=f"shop%g{number}")
+    shards.wakes.set()
+    await until(lambda: shards.memory.body_bytes == 0)
+    asked = [request.asks for shard, request in shards.asked if shard == "b"]
+    assert asked == ["there", "count", "count"]  # as it was left, and when that was long ago
+
+
+async def test_a_look_that_was_left_may_be_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receives, "PART_SECONDS", SOON_S)
+    troubles: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, trouble: troubles.append(trouble))
+    shards = Shards(a=[], b=["late"])
+    shards.silent.add("b")
+    shards.cancelled.add("b")
+    over = OverShards(cast("Relay", shards))
+    assert (await answered(over, shards))["partial"] == ["b"]
+    shards.wakes.set()
+    await until(lambda: not shards.cancelled)
+    await until(lambda: shards.memory.body_bytes == 0)
+    assert troubles == []
+
+
+async def test_what_shards_have_said_is_kept_for_as_long_as_it_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shards = Shards(a=[])
+    found = backlogs.Backlogs(shards, backlogs.HeldUp())
+    monkeypatch.setattr(backlogs, "SAID_MAX", 3)
+    for number in range(5):
+        found.note((f"g{number}",), "a", number)
+    assert [found.told((f"g{number}",), "a") is not None for number in range(5)] == [
+        *(False, False),
+        *(True, True, True),
+    ]
+    monkeypatch.setattr(backlogs, "KEPT_SECONDS", -1)
+    found.note(("g5",), "a", 5)
+    assert found.count == 0
 
 
 async def test_a_shard_that_is_silent_still_is_asked_behind_the_answers_of_others(
@@ -193,7 +323,7 @@ async def test_what_a_shard_has_said_counts_for_a_while(monkeypatch: pytest.Monk
     assert await answered(over, shards) == third
     await until(lambda: len(shards.asked) == 7)
     asked = [(shard, request.asks) for shard, request in shards.asked[5:]]
-    assert asked == [("a", "nothing"), ("b", "nothing")]
+    assert asked == [("a", "count"), ("b", "count")]
     shards.left["a"] = 0
     shards.wakes.set()
     await until(lambda: shards.memory.body_bytes == 0)

@@ -10,7 +10,7 @@ import uvloop
 from typing_extensions import override
 
 from app.api.http.request_context import Receive, Scope, Send
-from app.api.relay.peers import NotReached, Peers
+from app.api.peers.pool import NotReached, Peers
 from app.api.replicas import link as links
 from app.api.replicas.dialing import dial
 from app.api.replicas.link import LinkOwner, ReplicaLink
@@ -133,6 +133,27 @@ async def test_who_closes_may_say_that_it_stops(reason: str, *, stops: bool) -> 
         link.close(reason)
         await until(lambda: len(leader.heard.over) == 1)
         assert leader.heard.links[0].has_other_stopped is stops
+
+
+async def test_who_says_something_to_one_that_stops_hears_that_it_does() -> None:
+    """A connection that is closed with something unread is reset, and a write to it loses what had
+    come before."""
+    async with port() as leader:
+        link, _ = await leader.dial()
+        link.send(AskEnds(1))
+        await until(lambda: bool(leader.heard.said))
+        (other,) = set(leader.heard.links)
+        other.pause()
+        link.pause()
+        link.send(AskEnds(2))
+        other.close(STOPS)
+        for number in range(3, 30):
+            await asyncio.sleep(0)
+            link.send(AskEnds(number))
+        link.resume()
+        await until(lambda: not link.is_open)
+        assert link.has_other_stopped
+        assert len(leader.heard.said) == 1, "it hears nothing more itself"
 
 
 async def test_both_sides_are_heard_in_order() -> None:

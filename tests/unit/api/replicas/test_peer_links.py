@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from typing_extensions import override
 
-from app.api.relay.peers import NotReached
+from app.api.peers.pool import NotReached
 from app.api.replicas.link import ReplicaLink
 from app.api.replicas.peer_links import BACK_OFF_S, SIGN_OF_LIFE, PeerLinks
 from app.cluster.replication.messages import Blocks, PeerMessage
@@ -44,6 +44,14 @@ class Stuck(asyncio.Transport):
     @override
     def abort(self) -> None:
         return
+
+    @override
+    def is_closing(self) -> bool:
+        return False
+
+    @override
+    def can_write_eof(self) -> bool:
+        return False
 
     @override
     def close(self) -> None:

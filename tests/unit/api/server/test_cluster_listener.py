@@ -1,8 +1,11 @@
 """The end of the cluster port: nothing that came through it goes on, and `close` has waited."""
 
 import asyncio
+import logging
 import socket
-from collections.abc import AsyncIterator
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -10,14 +13,17 @@ import pytest
 import uvloop
 
 from app.api.http.request_context import Receive, Scope, Send
-from app.api.relay.handshake import Asking
-from app.api.server import cluster_listener
+from app.api.peers import pool
+from app.api.peers.handshake import Asking
+from app.api.peers.pool import Peers
+from app.api.server import cluster_listener, tls_listener
 from app.api.server.cluster_listener import ClusterListener
 from app.domain.limits import Limits
 from app.runtime.secure.cluster_secret import ClusterSecret
 from app.runtime.secure.tls_files import TlsFiles
 from tests.support.clients.tls import TlsPlace
 from tests.support.nodes.waiting import until
+from tests.support.stores.clock import FakeClock
 
 SECRET = ClusterSecret(b"a" * 32)
 PATIENCE_S = 20
@@ -52,10 +58,10 @@ class Port:
         self._writers: list[asyncio.StreamWriter] = []
 
     async def connect(
-        self, connection: socket.socket | None = None
+        self, connection: socket.socket | None = None, tls: ssl.SSLContext | None = None
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if connection is None:
-            reader, writer = await asyncio.open_connection("127.0.0.1", self.number)
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.number, ssl=tls)
         else:
             reader, writer = await asyncio.open_connection(sock=connection)
         self._writers.append(writer)
@@ -85,12 +91,14 @@ class Port:
 
 
 @asynccontextmanager
-async def port(tls: TlsFiles | None = None) -> AsyncIterator[Port]:
+async def port(
+    tls: TlsFiles | None = None, now_s: Callable[[], float] = time.monotonic
+) -> AsyncIterator[Port]:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen()
     app = App()
-    server = ClusterListener(listener, SECRET, app, Limits(), tls)
+    server = ClusterListener(listener, SECRET, app, Limits(), tls, now_s=now_s)
     number = listener.getsockname()[1]
     await server.start()
     served = Port(server, number, app)
@@ -150,6 +158,46 @@ async def test_a_request_that_never_ends_is_ended(
         assert "1 requests of other nodes are ended" in caplog.text
 
 
+@pytest.mark.parametrize("has_tls", [False, True])
+async def test_who_proves_nothing_keeps_no_node_out(
+    has_tls: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_listener, "CLUSTER_HANDSHAKES_MAX", 8)
+    monkeypatch.setattr(cluster_listener, "SECONDS", 10 * PATIENCE_S)
+    monkeypatch.setattr(tls_listener, "HANDSHAKE_SECONDS", 10 * PATIENCE_S)
+    place = TlsPlace(tmp_path)
+    files = TlsFiles.of_nodes(place.cert_file, place.key_file, place.authority_file)
+    async with port(files if has_tls else None) as served:
+        silent = [await served.connect() for _ in range(20)]
+        for reader, _ in silent[:12]:
+            assert await rest_of(reader) == b"", "the oldest have ended"
+        assert not any(reader.at_eof() for reader, _ in silent[12:])
+        assert files is not None
+        reader, writer = await served.connect(tls=files.asking_context() if has_tls else None)
+        asking = Asking(SECRET)
+        writer.write(asking.greeting())
+        writer.write(asking.proof(await reader.readline()) + REQUEST)
+        await until(lambda: served.app.asked == 1)
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+async def test_a_node_with_many_requests_at_once_is_not_taken_for_one_that_proves_nothing(
+    has_tls: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_listener, "CLUSTER_HANDSHAKES_MAX", 16)
+    monkeypatch.setattr(pool, "CONNECTING_MAX", 4)
+    place = TlsPlace(tmp_path)
+    files = TlsFiles.of_nodes(place.cert_file, place.key_file, place.authority_file)
+    async with port(files if has_tls else None) as served:
+        asking = Peers(SECRET, time.monotonic, files if has_tls else None)
+        url = f"{'https' if has_tls else 'http'}://127.0.0.1:{served.number}"
+        held = await asyncio.gather(*(asking.acquire(url) for _ in range(64)))
+        assert all(each.is_open for each in held)
+        for each in held:
+            asking.release(url, each)
+        asking.close()
+
+
 async def test_with_tls_no_handshake_is_left_when_close_returns(tmp_path: Path) -> None:
     place = TlsPlace(tmp_path)
     files = TlsFiles.of_nodes(place.cert_file, place.key_file, place.authority_file)
@@ -159,3 +207,54 @@ async def test_with_tls_no_handshake_is_left_when_close_returns(tmp_path: Path) 
         await until(lambda: asyncio.all_tasks() > before)
         await closing.listener.close()
         assert asyncio.all_tasks() <= before
+
+
+async def test_strangers_are_a_line_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = FakeClock()
+    caplog.set_level(logging.INFO)
+
+    def lines() -> list[str]:
+        return [each.getMessage() for each in caplog.records if "cluster port" in each.message]
+
+    async with port(now_s=clock.monotonic_s) as attacked:
+
+        async def strangers(count: int) -> None:
+            for _ in range(count):
+                reader, writer = await attacked.connect()
+                writer.write(b"GET / HTTP/1.1\r\n\r\n")
+                assert (await rest_of(reader)).startswith(b"refused ")
+
+        await strangers(200)
+        [first] = lines()
+        assert "since" not in first
+        clock.advance(s=59.9)
+        await strangers(1)
+        assert len(lines()) == 1
+        clock.advance(s=0.1)
+        await strangers(1)
+        assert len(lines()) == 2
+        assert lines()[1].endswith("; 200 more since the last such line")
+        await strangers(7)
+    assert lines()[2:] == [
+        "refused at the cluster port, a connection from others, 7 since the last such line"
+    ]
+
+
+async def test_failed_handshakes_of_tls_are_a_line_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = FakeClock()
+    place = TlsPlace(tmp_path)
+    files = TlsFiles.of_nodes(place.cert_file, place.key_file, place.authority_file)
+    async with port(files, clock.monotonic_s) as attacked:
+        for _ in range(3):
+            reader, writer = await attacked.connect()
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            await rest_of(reader)
+        failed = attacked.listener._connections
+        await until(lambda: failed.handshakes_failed_count == 3)
+        [line] = [each for each in caplog.messages if "no TLS with 127.0.0.1" in each]
+    assert caplog.messages[-1].endswith("others, 2 since the last such line")
+    assert line in caplog.messages

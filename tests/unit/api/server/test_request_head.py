@@ -36,6 +36,15 @@ def test_a_coding_is_left_to_the_parser_in_http_1_1_only() -> None:
         check_head(b"/", "1.0", [CODING, HOST], Limits())
 
 
+@pytest.mark.parametrize("value", [b"gzip, chunked", b"chunked, chunked", b"identity", b""])
+def test_no_other_coding_is_read(value: bytes) -> None:
+    """The parser takes each that ends with chunks, and the rest would be stored as it came."""
+    with pytest.raises(MalformedRequest, match="chunked"):
+        check_head(b"/", "1.1", [HOST, (b"transfer-encoding", value)], Limits())
+    with pytest.raises(MalformedRequest, match="chunked"):
+        check_head(b"/", "1.1", [HOST, CODING, CODING], Limits())
+
+
 @pytest.mark.parametrize("hosts", [[], [HOST, HOST], [(b"host", b"other")]])
 def test_a_whole_address_names_the_host_of_the_head(hosts: list[tuple[bytes, bytes]]) -> None:
     assert not check_head(b"http://LOCALHOST:8710/x", "1.0", [HOST], Limits())

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
+from app.api.admission import Admission
 from app.api.dataplane.routes import build_router
 from app.api.formats.prefer_header import PREFER
 from app.api.gateway import Gateway
@@ -45,7 +46,9 @@ async def noted(world: World, headers: dict[bytes, bytes]) -> Noted:
     """After `BODIES`."""
     metrics = RequestMetrics()
     router = build_router(world.broker, world.limits, metrics)
-    app = Gateway(router, nothing, header_block_bytes_max=9_999, local_only=True, traffic=metrics)
+    app = Gateway(
+        router, nothing, Admission(header_block_bytes_max=9_999, local_only=True), traffic=metrics
+    )
     producers = []
     for body in BODIES:
         answer = await call(app, "POST", f"/v1/topics/{TOPIC}/messages", body, headers=headers)

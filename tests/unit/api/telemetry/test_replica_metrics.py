@@ -7,7 +7,11 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from app.api.ports import Follower, Loss, OwnReplica, Replicas, WithoutReplica
+from app.api.telemetry.metrics import following_metrics
 from app.api.telemetry.replica_metrics import replica_families
+from app.api.telemetry.request_metrics import RequestMetrics
+from app.broker.health import Condition
+from app.store import DiskUsage, LogFigures, SyncTimes
 
 
 class Other(NamedTuple):
@@ -28,6 +32,7 @@ class Told(Replicas):
 
     here: OwnReplica
     others: tuple[Other, ...] = ()
+    log: LogFigures | None = None
 
     @override
     def own(self) -> OwnReplica:
@@ -36,6 +41,10 @@ class Told(Replicas):
     @override
     def followers(self) -> Sequence[Follower]:
         return self.others
+
+    @override
+    def log_figures(self) -> LogFigures | None:
+        return self.log
 
     @override
     def successor(self, node: str | None) -> str:
@@ -121,3 +130,51 @@ def test_a_follower_tells_of_itself_only() -> None:
     }
     assert found['curlew_replica_leading{shard="orders",replica="a"}'] == 0
     assert found['curlew_replica_unconfirmed_bytes{shard="orders",replica="a"}'] == 0
+
+
+class NothingTheMatter:
+    """What a node in good health says of itself."""
+
+    def obstacles(self) -> Sequence[Condition]:
+        return []
+
+    def troubles(self) -> Sequence[Condition]:
+        return []
+
+
+def followed(log: LogFigures | None) -> list[str]:
+    """What a node that leads nothing says of its log and disk."""
+    replicas = Told(LEADER.here._replace(leads=False), log=log)
+    text = following_metrics(NothingTheMatter(), RequestMetrics(), None, 0, replicas)
+    return [
+        line
+        for line in text.splitlines()
+        if line.startswith(("curlew_disk", "curlew_log")) and "_bucket" not in line
+    ]
+
+
+def test_a_follower_tells_of_its_own_disk_and_log() -> None:
+    times = SyncTimes()
+    times.note(0.25)
+    log = LogFigures(3, 5_000, 40, times, lambda: DiskUsage(1_000, 100))
+    assert followed(log) == [
+        "curlew_disk_bytes 1000",
+        "curlew_disk_free_bytes 100",
+        "curlew_log_segments 3",
+        "curlew_log_bytes 5000",
+        "curlew_log_unsynced_bytes 40",
+        "curlew_log_sync_seconds_sum 0.25",
+        "curlew_log_sync_seconds_count 1",
+    ]
+
+
+def test_a_replica_that_is_not_open_has_no_figures_of_its_log() -> None:
+    assert followed(None) == []
+
+
+def test_a_file_system_that_does_not_say_leaves_the_log_to_be_told_of() -> None:
+    def fails() -> DiskUsage:
+        raise OSError("stale handle")
+
+    lines = followed(LogFigures(1, 0, 0, SyncTimes(), fails))
+    assert lines[0] == "curlew_log_segments 1"

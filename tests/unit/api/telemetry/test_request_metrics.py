@@ -100,6 +100,26 @@ def test_the_node_behind_is_described() -> None:
     assert "\ncurlew_http_late_total 1\n" in text
 
 
+def test_the_disk_and_the_syncs_of_the_log_are_told() -> None:
+    world = World()
+    world.store.state.segments = 3
+    for seconds in (0.0004, 0.003, 9.0):
+        world.store.sync_times.note(seconds)
+    sources = Sources(world.broker, world.metadata, RequestMetrics(), None, 0)
+    text = render_metrics(sources)
+    assert "\ncurlew_disk_bytes 2000\n" in text
+    assert "\ncurlew_disk_free_bytes 500\n" in text
+    assert "\ncurlew_log_segments 3\n" in text
+    for line in ('_bucket{le="0.0005"} 1', '_bucket{le="0.005"} 2', '_bucket{le="2.5"} 2'):
+        assert f"\ncurlew_log_sync_seconds{line}\n" in text
+    assert "\ncurlew_log_sync_seconds_sum 9.0034\n" in text
+    assert "\ncurlew_log_sync_seconds_count 3\n" in text
+    world.store.disk = None
+    text = render_metrics(sources)
+    assert "curlew_disk" not in text, "a disk that does not answer keeps nothing else back"
+    assert "\ncurlew_log_segments 3\n" in text
+
+
 def test_a_server_without_a_guard_has_no_connections_to_count() -> None:
     world = World()
     text = render_metrics(Sources(world.broker, world.metadata, RequestMetrics(), None, 0))

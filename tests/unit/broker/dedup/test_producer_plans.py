@@ -1,6 +1,9 @@
 """Epochs of a producer: how many queues one spreads over, its turns, its end."""
 
+from dataclasses import replace
+
 import pytest
+from msgspec.json import encode
 
 from app.broker.dedup.dedup_table import DedupTable
 from app.domain.errors import (
@@ -11,6 +14,7 @@ from app.domain.errors import (
     TooManyRequests,
 )
 from app.domain.limits import Limits
+from app.domain.shards.takes import Takes
 from tests.support.nodes.brokers import TOPIC, World, running
 from tests.unit.broker.dedup.test_deduplicator import DAY_MS, claim, send
 
@@ -55,6 +59,37 @@ async def test_an_epoch_keeps_the_turns_that_it_began_with(snapshot: bool) -> No
         early = table.plan("spark:q1", 7, "orders", 1000)
         assert early is not None
         assert (early.queues, early.messages_per_turn) == (3, None)
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+async def test_an_epoch_that_begins_while_a_shard_drains_leaves_its_queues_out(
+    snapshot: bool,
+) -> None:
+    async with running(queues=3) as world:
+        before = world.metadata.snapshot.topics[TOPIC]
+        drains = replace(before, shards=("a", "b", "a"), here="a", drains=(("b", Takes.KEYED),))
+        assert (await world.broker.producers.plan("spark:q1", 6, before)).queue_ids is None
+        for topic in drains, before:
+            found = await world.broker.producers.plan("spark:q1", 7, topic)
+            assert (found.queues, list(found.queue_ids or ())) == (2, [0, 2])
+            assert (found.write_queues, list(found.key_queue_ids or ())) == (3, [0, 1, 2])
+            if snapshot:
+                await world.broker.dedup_journal.journal.write_snapshot()
+            await world.restart()
+        assert (await world.broker.producers.plan("spark:q1", 8, before)).queues == 3
+        moved = replace(before, shards=("a", "b", "a"), here="a", drains=(("b", Takes.NONE),))
+        found = await world.broker.producers.plan("spark:q1", 9, moved)
+        assert (found.write_queues, found.key_queue_ids) == (3, (0, 2))
+
+
+def test_a_plan_of_an_early_version_does_not_say_where_keys_go() -> None:
+    table = DedupTable(Limits())
+    early = ["n", "spark:q1", 7, "orders", 2, 1000, 5, [0, 2]]
+    table.apply(encode(early))
+    plan = table.plan("spark:q1", 7, "orders", 1000)
+    assert plan is not None
+    assert (plan.queue_ids, plan.write_queues, plan.key_queue_ids) == ([0, 2], None, None)
+    assert list(plan.fields) == early[1:]
 
 
 async def test_an_epoch_that_lacks_messages_is_not_closed() -> None:

@@ -16,6 +16,7 @@ from app.domain.errors import (
     CurlewError,
     DiskFull,
     MessageNotFound,
+    ShardUnavailable,
     TimersNotReady,
 )
 from app.domain.message import Message
@@ -23,6 +24,7 @@ from app.domain.names import TIMER_TOPIC, retry_topic
 from app.domain.positions import FlushMode
 from app.domain.settings import GroupSettings, TopicSettings
 from app.store import Timer
+from app.store.read.queue_reads import ReadResult
 from tests.support.nodes.brokers import TOPIC, World, running
 from tests.support.nodes.waiting import until
 from tests.support.stores.clock import START_MS
@@ -382,6 +384,29 @@ async def test_a_topic_that_the_store_has_ended_keeps_no_other_waiting(world: Wo
     assert await delivered(world, "other") == [b"late"]
     assert delays.problem is None
     assert delays.faults.count == 1
+
+
+async def test_one_that_may_be_whole_at_a_silent_replica_keeps_no_other_waiting(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for body in (b"silent", b"whole"):
+        await delay(world, Message(body), START_MS + 10)
+    delays, read = world.broker.delays, world.store.read
+    await delays.turn()
+
+    def read_or_refuse(topic: str, queue_id: int, offset: int, **bounds: Any) -> ReadResult:
+        if (topic, offset) == (TIMER_TOPIC, 0):
+            raise ShardUnavailable("the record is damaged here, and may be whole elsewhere")
+        return read(topic, queue_id, offset, **bounds)
+
+    monkeypatch.setattr(world.store, "read", read_or_refuse)
+    world.clock.advance(ms=10)
+    assert await delivered(world) == [b"whole"]
+    assert (delays.problem, delays.faults.count, delays.timers.count) == (None, 1, 1)
+    monkeypatch.setattr(world.store, "read", read)
+    world.clock.advance(ms=60_000)
+    assert await delivered(world) == [b"whole", b"silent"]
+    assert delays.faults.count == 0
 
 
 async def test_a_retry_that_an_earlier_version_has_counted_by_its_topic_is_counted_once(

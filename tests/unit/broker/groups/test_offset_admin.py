@@ -54,6 +54,15 @@ async def reset(
     return [(change.before, change.after) for change in result.changes]
 
 
+async def test_a_commit_of_nobodys_queues_and_its_trial_need_no_database(world: World) -> None:
+    world.metadata.is_down = True
+    rows = [QueuePosition(0, 3), QueuePosition(1, 0)]
+    for commit in (world.broker.offset_admin.preview_commit, world.broker.offset_admin.commit):
+        found = await commit(GROUP, TOPIC, rows)
+        assert found.offsets == [QueuePosition(0, 3), QueuePosition(1, 1)]
+    world.metadata.is_down = False
+
+
 class TestReset:
     async def test_every_target(self, world: World) -> None:
         third_ms = world.clock.now_ms() - 2_000
@@ -187,7 +196,9 @@ class TestForgetting:
     ) -> None:
         delete = world.metadata.delete_offsets
 
-        async def make_again(group: str, topic: str, _first_use_ms: int | None) -> None:
+        async def make_again(
+            group: str, topic: str, _first_use_ms: int | None, *, elsewhere: object
+        ) -> None:
             monkeypatch.setattr(world.metadata, "delete_offsets", delete)
             if kind is Kind.TOPIC:
                 await world.broker.settings_changes.delete_topic(TOPIC)

@@ -12,6 +12,7 @@ from app.domain.settings import (
     CustomizedRetry,
     DeliveryOrder,
     GroupSettings,
+    StartPosition,
     TopicSettings,
     WhenExhausted,
 )
@@ -46,6 +47,48 @@ async def test_a_message_goes_from_count_to_count() -> None:
         retried = next(each for each in again if each.attempt == 2)
         await world.broker.settler.settle(TOPIC, GROUP, nacks=[Nack(retried.receipt_handle)])
         assert counts(await lag(world)) == (0, 1, 0, 0, 1)
+
+
+@pytest.mark.parametrize(("start", "ready"), [("earliest", 2), ("latest", 0)])
+async def test_what_was_begun_elsewhere_counts_from_where_the_group_would_begin(
+    start: StartPosition, ready: int
+) -> None:
+    async with running() as world:
+        await world.group(GroupSettings(start=start))
+        await world.send(b"a", b"b")
+        read = world.broker.lag.group_lag
+        assert (await lag(world)).topics == []
+        found = await read(GROUP, begun={TOPIC: True})
+        assert counts(found) == (ready, 0, 0, 0, 0)
+        assert [each.reason for each in found.topics[0].queues] == [None]
+        (queue,) = (await read(GROUP, begun={TOPIC: False})).topics[0].queues
+        assert (queue.ready, queue.committed_offset, queue.reason) == (None, None, NOT_BEGUN)
+        assert (await lag(world)).topics == []  # it has begun nothing
+
+
+async def test_a_group_that_is_deleted_while_it_is_counted_has_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running() as world:
+        await world.group(GroupSettings())
+        await world.send(b"a")
+
+        async def delete() -> None:
+            await world.metadata.delete_group(GROUP)
+
+        monkeypatch.setattr(world.broker.delays, "catch_up", delete)
+        found = await world.broker.lag.group_lag(GROUP, begun={TOPIC: True})
+        assert [each.reason for each in found.topics[0].queues] == [NOT_BEGUN]
+
+
+async def test_what_may_be_whole_at_a_silent_replica_is_counted() -> None:
+    async with running() as world:
+        await world.group(GroupSettings())
+        await world.receive()
+        await world.send(b"a", b"b")
+        world.store.damaged.add((TOPIC, 0))
+        (queue,) = (await lag(world)).topics[0].queues
+        assert (queue.ready, queue.oldest_ms, queue.reason) == (2, None, DAMAGED)
 
 
 async def test_acks_out_of_order_are_counted_exactly() -> None:

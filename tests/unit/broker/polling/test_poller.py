@@ -17,6 +17,7 @@ from app.domain.errors import (
     ConsumptionConflict,
     MetadataUnavailable,
     QueueNotOwned,
+    ShardUnavailable,
     StaleGeneration,
 )
 from app.domain.settings import (
@@ -48,6 +49,22 @@ async def test_the_first_poll_joins_and_reads_and_later_ones_go_on() -> None:
         assert bodies(world, await member.poll()) == {}
         await world.send(b"new", queue_id=1)
         assert bodies(world, await member.poll()) == {1: [b"new"]}
+
+
+async def test_a_message_that_may_be_whole_elsewhere_holds_up_its_own_queue_alone() -> None:
+    async with running(queues=2) as world:
+        for queue_id in (0, 1):
+            world.store.fill(TOPIC, queue_id, numbered(2))
+        member = Member(world)
+        world.store.damaged.add((TOPIC, 0))
+        assert bodies(world, await member.poll()) == {1: numbered(2)}
+        with pytest.raises(ShardUnavailable):
+            await member.poll()
+        world.store.cold.add((TOPIC, 0))
+        with pytest.raises(ShardUnavailable):
+            await member.poll()
+        world.store.damaged.clear()
+        assert bodies(world, await member.poll()) == {0: numbered(2)}
 
 
 async def test_without_positions_a_queue_is_read_from_the_committed_offset() -> None:

@@ -20,6 +20,7 @@ from app.domain.errors import (
     TooManyRequests,
     TopicNotFound,
 )
+from app.domain.handles.cursors import BEGINNING, encode_cursor
 from app.domain.limits import KIB, Limits
 from app.domain.message import Message, StoredEncoding
 from app.store.formats.record import record
@@ -245,6 +246,20 @@ async def test_a_cursor_from_beyond_the_end_may_be_clamped() -> None:
             await world.send(b"new")
             chunk = await stream.next(0)
             assert (bodies(chunk), chunk.gaps) == ([b"new"], [])
+
+
+async def test_a_queue_without_a_place_is_read_from_its_first_message() -> None:
+    """Whose shard was away, so that the cursor does not say where it begins."""
+    async with running(2) as world:
+        filled(world, 4, 4)
+        for queue_id in range(2):
+            world.store.queues[TOPIC, queue_id].min_offset = 2
+        cursor = encode_cursor(TOPIC, [3, BEGINNING])
+        with await opened(world, TopicStreamRequest(cursor=cursor)) as stream:
+            assert await everything(stream) == [b"0/3", b"1/2", b"1/3"]
+        with await opened(world, TopicStreamRequest(cursor=cursor)) as stream:
+            stream._offsets[1] = BEGINNING  # of another shard then, whose queue comes here
+            assert await everything(stream) == [b"0/3", b"1/2", b"1/3"]
 
 
 async def test_cold_queues_are_read() -> None:

@@ -1,6 +1,8 @@
 """Transactions on a store in memory: invisible, then visible exactly once, or never."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from app.domain.errors import (
     IllegalGroup,
     InternalError,
     InvalidRequest,
+    ShardUnavailable,
     ShuttingDown,
     TooManyRequests,
     TopicNotFound,
@@ -22,6 +25,7 @@ from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.names import HALF_TOPIC
 from app.domain.settings import TopicSettings, TopicType
+from app.store.read.queue_reads import ReadResult
 from tests.support.nodes.brokers import TOPIC, World, never_gone, running
 from tests.support.nodes.waiting import until
 
@@ -209,6 +213,69 @@ async def test_a_damaged_half_can_only_be_rolled_back() -> None:
         await transactions(world).turn()
         assert await checks(world) == []
         await transactions(world).decide(prepared.transaction_id, ROLLED_BACK)
+
+
+def refuse_first_half(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """It may be whole at a replica alone that does not answer, until what is returned is called."""
+    read = world.store.read
+
+    def read_or_refuse(topic: str, queue_id: int, offset: int, **bounds: Any) -> ReadResult:
+        if (topic, offset) == (HALF_TOPIC, 0):
+            raise ShardUnavailable("the record is damaged here, and may be whole elsewhere")
+        return read(topic, queue_id, offset, **bounds)
+
+    monkeypatch.setattr(world.store, "read", read_or_refuse)
+    return lambda: monkeypatch.setattr(world.store, "read", read)
+
+
+async def test_a_half_that_may_be_whole_at_a_silent_replica_keeps_no_other_from_being_asked_about(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running(limits=QUICK) as world:
+        silent, _ = await prepare(world, b"silent"), await prepare(world, b"whole")
+        answer = refuse_first_half(world, monkeypatch)
+        world.clock.advance(s=6)
+        await transactions(world).turn()
+        with pytest.raises(ShardUnavailable):
+            await checks(world, 1)
+        assert await checks(world) == [("whole", 1)]
+        with pytest.raises(ShardUnavailable):
+            await checks(world)
+        assert silent.state == "PREPARED"
+        assert transactions(world).faults.count == 1
+        answer()
+        assert await checks(world) == [("silent", 1)]
+        assert transactions(world).faults.count == 0
+
+
+@pytest.mark.parametrize("counts_when_asked", [False, True])
+@pytest.mark.parametrize("is_asked", [False, True])
+async def test_checks_do_not_count_while_the_half_may_be_whole_at_a_silent_replica(
+    monkeypatch: pytest.MonkeyPatch, *, is_asked: bool, counts_when_asked: bool
+) -> None:
+    """Else it would be rolled back, though nobody could be told what it is about."""
+    async with running(limits=QUICK) as world:
+        silent = await prepare(world, b"silent", counts_when_asked=counts_when_asked)
+        answer = refuse_first_half(world, monkeypatch)
+        interval_s = QUICK.transaction_check_interval_ms / 1_000
+        for _ in range(10):
+            world.clock.advance(s=interval_s)
+            await transactions(world).turn()
+            if is_asked:
+                with pytest.raises(ShardUnavailable):
+                    await checks(world)
+        assert silent.state == "PREPARED"
+        is_told = transactions(world).faults.problem is not None
+        assert is_told is (is_asked or not counts_when_asked)
+        answer()
+        found: list[tuple[str, int]] = []
+        while silent.state == "PREPARED":
+            world.clock.advance(s=interval_s)
+            await transactions(world).turn()
+            found += await checks(world)
+        assert (silent.state, silent.reason) == ("ROLLED_BACK", "CHECKS_EXHAUSTED")
+        assert found[-2:] == [("silent", 1), ("silent", 2)]
+        assert transactions(world).faults.count == 0
 
 
 async def test_refusals() -> None:

@@ -183,6 +183,7 @@ def test_who_leaves_names_one_whose_clock_is_off_where_there_is_no_other(
         leader.resign("the disk has failed")
     else:
         leader.leave(TransferAsked())
+        leader.takes_no_more()
     assert changed(leader._state) == [HandOver(TERM, expected)]
 
 

@@ -6,6 +6,7 @@ from app.cluster.replication.confirmation import LogEnd
 from app.cluster.replication.events import (
     Action,
     Alarm,
+    BeginAnew,
     CutLog,
     DeleteBelow,
     MakeAnew,
@@ -122,20 +123,25 @@ def test_a_replica_whose_log_was_given_up_is_made_anew() -> None:
     assert [type(action) for action in state.actions] == [MakeAnew]
 
 
-def test_a_log_that_begins_behind_what_the_leader_has_needs_an_empty_directory() -> None:
-    """Made anew it would keep its log, of which nothing is left by then."""
-    for log_start, expected in ((50, MakeAnew), (51, Alarm)):
+@pytest.mark.parametrize("begins_at", [0, 60])
+def test_a_log_that_begins_behind_what_the_leader_has_is_given_up_whole(begins_at: int) -> None:
+    """Made anew it would keep its log, of which nothing is left by then. That loss was told."""
+    history = (TermStart(TERM, 0),) if begins_at else ()
+    for log_start, expected in ((50, MakeAnew), (51, BeginAnew)):
         state, follower = following(written=100)
         state.high_watermark, state.log_start = 80, log_start
         lost = Term(2, 9)
         state.row = ShardRow(lost, Member("A", 1), frozenset({Member("A", 1)}), 2, 1, loss_epoch=2)
         follower.tick()
         state.actions.clear()
-        follower.welcome("A", Welcome(follower.session, lost, 2, state.row.in_sync, 50, 0))
+        in_sync = state.row.in_sync
+        welcome = Welcome(follower.session, lost, 2, in_sync, 50, 0, begins_at, history)
+        follower.welcome("A", welcome)
         (action,) = state.actions
         assert type(action) is expected
-        if isinstance(action, Alarm):
-            assert "begins at 51: start the node with an empty data directory" in action.detail
+        if isinstance(action, BeginAnew):
+            assert (action.start, action.history, action.is_loss) == (begins_at, history, True)
+            assert "this one begins at 51" in action.reason
 
 
 def test_who_would_rest_if_it_were_named_says_so_until_it_would_not() -> None:

@@ -1,10 +1,11 @@
 """A leader alone: what it notes, settles and grows before it knows that the row forgot nothing."""
 
+from dataclasses import replace
 from typing import Final
 
 import pytest
 
-from app.cluster.replication.confirmation import LogEnd
+from app.cluster.replication.confirmation import Confirmation, LogEnd
 from app.cluster.replication.events import (
     Action,
     Appended,
@@ -21,6 +22,7 @@ from app.cluster.replication.replica_state import ReplicaState, Timing
 from app.cluster.replication.shard_row import (
     ChangeInSync,
     HandOver,
+    PutOut,
     Renew,
     RowChange,
     ShardRow,
@@ -100,6 +102,46 @@ def test_what_a_leader_without_proof_writes_back_is_not_settled() -> None:
     written = row_that_forgot(taking_over())
     assert (written.row.in_sync_version, written.row.settled_version) == (10, 7)
     assert written.row.in_sync == {A, B}
+
+
+def test_who_was_put_out_is_taken_in_again_when_it_has_greeted_anew() -> None:
+    """Its old connection may live on for a while, and its data be thrown away by then."""
+    leader = taking_over()
+    leader.promise_answer(promise(C))
+    for member in (B, C):
+        leader.hello(member.node, greeting(member))
+        leader.ends(member.node, Ends(1, TERM, WRITTEN, WRITTEN, 9))
+    version, in_sync = leader._in_sync.version, frozenset({A, B, C})
+    (asked,) = [each for each in changes(leader) if isinstance(each, ChangeInSync)]
+    row = ShardRow(TERM, A, in_sync, version + 1, version + 1, min_in_sync=2)
+    leader.row_changed(asked, row, True, 0)
+    for member in (B, C):
+        leader.ends(member.node, Ends(1, TERM, WRITTEN, WRITTEN, version + 1))
+    leader.row_seen(PutOut("C").apply(row, 0) or row)
+    for member in (B, C):
+        leader.ends(member.node, Ends(1, TERM, WRITTEN, WRITTEN, version + 2))
+    leader.tick()
+    assert not [each for each in changes(leader) if isinstance(each, ChangeInSync)]
+    again = Member("C", 4)
+    leader.hello("C", replace(greeting(again), session=2))
+    leader.ends("C", Ends(2, TERM, WRITTEN, WRITTEN, version + 2))
+    (asked,) = [each for each in changes(leader) if isinstance(each, ChangeInSync)]
+    assert asked.in_sync == {A, B, again}
+
+
+@pytest.mark.parametrize(
+    ("full", "named"), [("", ()), ("B", ()), ("C", ()), ("BC", ("B", "C"))], ids=str
+)
+def test_members_without_room_are_named_where_too_few_are_left(
+    full: str, named: tuple[str, ...]
+) -> None:
+    leader = elected(in_sync=frozenset({A, B, C}))
+    for member in (B, C):
+        leader._followers.of(member.node, 0).member = member
+    assert leader.full_nodes == (), "nobody has said anything"
+    for node in full:
+        leader._followers.of(node, 0).has_room = False
+    assert leader.full_nodes == named
 
 
 def test_what_a_leader_with_proof_writes_back_is_settled() -> None:
@@ -185,6 +227,25 @@ def test_the_set_grows_when_the_row_is_proven() -> None:
     assert grown(leader) == [ChangeInSync(TERM, 9, frozenset({A, B, C}), is_proven=True)]
 
 
+@pytest.mark.parametrize("flushed", [0, WRITTEN - 1])
+def test_who_lacks_what_leaders_before_may_have_confirmed_does_not_join(flushed: int) -> None:
+    """Seed 701476 with 8 faults: one with a new disk was taken in as it had all up to the watermark
+    that the new leader had heard of, and led without anything behind the next power cut."""
+    leader = taking_over()
+    leader.promise_answer(promise(C))
+    leader._confirmation = Confirmation(0)
+    leader._confirmation.append(WRITTEN, wants_sync=True)
+    leader.hello("C", greeting(C, flushed))
+    taken(leader)
+    leader.ends("C", Ends(1, TERM, flushed, flushed, 7))
+    assert not [each for each in changes(leader) if isinstance(each, ChangeInSync)]
+    leader.ends("C", Ends(1, TERM, WRITTEN, flushed, 7))
+    assert not [each for each in changes(leader) if isinstance(each, ChangeInSync)]
+    leader.ends("C", Ends(1, TERM, WRITTEN, WRITTEN, 7))
+    (change,) = [each for each in changes(leader) if isinstance(each, ChangeInSync)]
+    assert C in change.in_sync
+
+
 def alone() -> Leader:
     """A leads alone, where one replica may; its log has the start of its term."""
     leader = elected(min_in_sync=1, in_sync=frozenset({A}))
@@ -257,6 +318,7 @@ def test_who_would_rest_is_named_when_there_is_nobody_else(
         leader.resign("the disk has no room")
     else:
         leader.leave(TransferAsked())
+        leader.takes_no_more()
     assert changes(leader) == [HandOver(TERM, named)]
 
 
@@ -341,6 +403,7 @@ def test_one_with_room_is_named_before_one_that_has_not_said(
         leader.resign("the disk has no room")
     else:
         leader.leave(TransferAsked())
+        leader.takes_no_more()
     assert changes(leader) == [HandOver(TERM, named)]
 
 
@@ -380,81 +443,32 @@ def test_who_leaves_lets_go_of_one_that_has_died() -> None:
     ]
 
 
-def asked_for(leader: Leader, to: str) -> list[Action]:
-    leader._state.database_since_ms = 0
-    leader.leave(TransferAsked(to, "ada"))
-    return taken(leader)
-
-
-def test_the_named_member_gets_the_shard_and_the_row_says_who_asked() -> None:
-    leader = serving_with(frozenset({C}))  # the operator has a reason
-    assert asked_for(leader, "C") == [TakeNoMore(), ChangeRow(HandOver(TERM, "C", "ada"))]
-    assert asked_for(leader, "B") == []  # one at a time
-
-
-def test_a_member_that_cannot_follow_costs_the_leader_nothing() -> None:
-    leader = serving_with(frozenset())
-    leader._state.database_since_ms = 0
-    leader.disconnected("C")
-    assert asked_for(leader, "C") == []
-    assert asked_for(leader, "D") == []
-    leader._state.database_since_ms = None  # who would name it?
-    leader.leave(TransferAsked("B"))
-    assert taken(leader) == []
-    assert TakeNoMore() in asked_for(leader, "B")
-
-
-def test_a_leader_that_takes_over_yet_is_not_asked_to_leave() -> None:
-    leader = taking_over()
-    taken(leader)
-    assert asked_for(leader, "B") == []
-
-
-def test_a_named_member_that_does_not_come_ends_the_term_in_time() -> None:
-    leader = serving_with(frozenset())
-    end = WRITTEN + 20
-    leader.appended(Appended(end, wants_sync=True))
-    leader._state.end = LogEnd(end, end)
-    assert asked_for(leader, "C") == [TakeNoMore()]
-    leader.ends("B", Ends(1, TERM, end, end, 9, would_rest=False))
-    leader._state.now_ms += TIMING.hand_over_ms - 1
-    leader.tick()
-    early = leader.over
-    leader._state.now_ms += 1
-    leader.tick()
-    assert (early, leader.over) == (None, "C did not take over in time")
-    assert not [each for each in changes(leader) if isinstance(each, HandOver)]
-
-
-def test_a_stop_takes_whoever_has_everything_behind_a_named_member() -> None:
-    leader = serving_with(frozenset())
-    end = WRITTEN + 20
-    leader.appended(Appended(end, wants_sync=True))
-    leader._state.end = LogEnd(end, end)
-    assert asked_for(leader, "C") == [TakeNoMore()]
-    for member in (C, B):
-        leader.ends(member.node, Ends(1, TERM, end, end, 9, would_rest=False))
-    leader.disconnected("C")
-    leader.leave(TransferAsked())
-    leader._state.now_ms += TIMING.hand_over_ms
-    leader.tick()
-    assert leader.over is None
-    assert [each for each in changes(leader) if isinstance(each, HandOver)] == [HandOver(TERM, "B")]
-
-
 def test_who_says_that_it_stops_is_not_waited_for() -> None:
     leader = serving_with(frozenset())
-    leader.disconnected("C", has_stopped=True)
+    leader.disconnected("C")
+    leader._state.stopped.add("C")
     taken(leader)
     leader.tick()
     (change,) = [each for each in changes(leader) if isinstance(each, ChangeInSync)]
     assert change.in_sync == {A, B}
 
 
-def test_who_is_cut_off_or_comes_back_stays_in_the_set() -> None:
+def test_who_stops_before_it_has_greeted_is_not_waited_for() -> None:
+    """It has promised, so the fence did not put it out; nothing is confirmed while it is in."""
+    leader = elected(in_sync=frozenset({A, B, C}))
+    for member in (B, C):
+        leader.promise_answer(promise(member))
+    leader._state.stopped.add("C")
+    taken(leader)
+    leader.tick()
+    (change,) = [each for each in changes(leader) if isinstance(each, ChangeInSync)]
+    assert change.in_sync == {A, B}
+
+
+def test_who_is_cut_off_stays_in_the_set() -> None:
     leader = serving_with(frozenset())
     leader.disconnected("B")
-    leader.disconnected("C", has_stopped=True)
+    leader.disconnected("C")
     leader.hello("C", Hello(2, C, Promise(TERM), (TermStart(FORMER, 0),), WRITTEN + 10))
     taken(leader)
     leader.tick()

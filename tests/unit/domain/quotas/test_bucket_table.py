@@ -1,5 +1,7 @@
 """Buckets: a burst, a debt that time pays, and tables that do not grow."""
 
+from functools import partial
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,10 +52,10 @@ def test_no_more_is_given_than_the_rate_allows(steps: list[tuple[float, float]])
 
 
 def test_a_table_keeps_the_last_that_were_used() -> None:
-    table = BucketTable[int](1, 100)
+    table = BucketTable[int, DebtBucket](partial(DebtBucket, 1), 100)
     for number in range(100_000):
-        table.bucket(number, 0).spend(5, 0)
-        table.bucket(0, 0)
+        table.row(number, 0).spend(5, 0)
+        table.row(0, 0)
     assert len(table) == 100
-    assert table.bucket(0, 0).left(0) == -4, "it was used all the time"
-    assert table.bucket(5, 0).left(0) == 1, "forgotten"
+    assert table.row(0, 0).left(0) == -4, "it was used all the time"
+    assert table.row(5, 0).left(0) == 1, "forgotten"

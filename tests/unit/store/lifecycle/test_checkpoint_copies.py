@@ -88,7 +88,7 @@ def test_without_both_nothing_comes_back() -> None:
 def test_the_control_without_floors_what_had_expired_comes_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(TopicFloors, "risen", lambda _floors, _most: [])
+    monkeypatch.setattr(TopicFloors, "risen", lambda _floors, _topics, _most: [])
     files = life(clean=False)
     lose(paths.CHECKPOINT, paths.CHECKPOINT_COPY)(files)
     gone, bodies, first, orders = contents(open_store(files, threads=False))

@@ -4,13 +4,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
+from app.domain.errors import ShardUnavailable
 from app.domain.message import Message, java_hash
 from app.domain.positions import FlushMode
 from app.store import ColdRead, OsFiles
 from app.store.formats.files.consume_queue import UNIT, UNIT_BYTES
 from app.store.read import queue_reads as reading
 from app.store.read import record_checks as checking
+from app.store.read.queue_reads import ReadResult
+from app.store.read.read_repair import OtherReplicas
 from tests.support.stores.fast_paths import ALL, LESS, Taken
 from tests.support.stores.stores import OpenStore, open_store
 
@@ -174,3 +178,54 @@ def test_a_damaged_record_is_looked_for_once(opened: OpenStore, tmp_path: Path) 
     result = opened.store.read("orders", 0, 20, max_messages=1, max_bytes=1)
     assert [tuple(gap) for gap in result.gaps] == [(20, 21, "CORRUPT")]
     assert opened.store.offset_for_time("orders", 0, 0) == 0
+
+
+def test_a_read_ends_before_what_another_replica_may_have(
+    opened: OpenStore, tmp_path: Path
+) -> None:
+    """And goes on behind what none has. Where it is the first there is nothing to give."""
+    opened.store.begin_checkpoint().run()
+    places: list[int] = []
+    for offset in (10, 20):
+        record = opened.store.read("orders", 0, offset, max_messages=1, max_bytes=1).records[0]
+        at = opened.store.decode(record).physical_offset
+        path = tmp_path / "commitlog" / f"{at - at % 4096:020d}"
+        content = bytearray(path.read_bytes())
+        content[at % 4096 + 89] ^= 1
+        path.write_bytes(content)
+        places.append(at)
+    opened.store._reader.source.repair.others = Others(may_have={places[1]})
+
+    def read(offset: int) -> ReadResult:
+        return opened.store.read(
+            "orders", 0, offset, max_messages=30, max_bytes=1 << 20, wait_for_disk=True
+        )
+
+    result = read(0)
+    assert [*result.queue_offsets] == [*range(10), *range(11, 20)]
+    assert numbers(opened, result.records) == [3 * each for each in result.queue_offsets]
+    assert [tuple(gap) for gap in result.gaps] == [(10, 11, "CORRUPT")]
+    assert (result.next_offset, result.scanned) == (20, 20)
+    with pytest.raises(ShardUnavailable):
+        read(20)
+    assert [*read(21).queue_offsets] == [*range(21, 30)]
+
+
+class Others(OtherReplicas):
+    """One does not answer."""
+
+    def __init__(self, may_have: set[int]) -> None:
+        self._may_have = may_have
+
+    @override
+    def is_worth_asking(self, physical_offset: int) -> bool:
+        return False
+
+    @override
+    def fetch(self, physical_offset: int) -> bool:
+        raise AssertionError("nobody is asked")
+
+    @override
+    def refuse_unasked(self, physical_offset: int) -> None:
+        if physical_offset in self._may_have:
+            raise ShardUnavailable("it may be whole elsewhere")

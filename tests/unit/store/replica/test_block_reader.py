@@ -54,6 +54,18 @@ def test_ranges_are_whole_blocks_of_any_size(seed: int, range_bytes: int) -> Non
         assert len(found) > 40, "about a block at a time"
 
 
+@pytest.mark.parametrize("range_bytes", [300, 4096, 1 << 20])
+def test_what_is_new_is_read_to_the_same_ranges(range_bytes: int) -> None:
+    """Each block as it is written, and then several; also where a segment ends between them."""
+    _, log, end = filled()
+    ends = [0, *block_ends(log)]
+    reader = BlockReader(log, SHAPE, range_bytes)
+    assert ends[-1] == end
+    for step in (1, 3):
+        for start, behind in pairwise(ends[::step]):
+            assert reader.read_new(start, behind) == reader.read(start, behind)
+
+
 def test_filler_is_not_sent_but_the_mark_is() -> None:
     files, log, end = filled()
     base = SMALL.segment_bytes

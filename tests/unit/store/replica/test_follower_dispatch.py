@@ -40,7 +40,7 @@ def opened(files: FileSystem, range_bytes: int = 700) -> Opened:
     replica = ReplicaLog(files, parts.log, SHAPE, end)
     dispatcher = BlockDispatcher(parts.queues, parts.index, indexed_end=0)
     reader = BlockReader(parts.log, SHAPE, range_bytes)
-    return Opened(parts, replica, FollowerDispatch(reader, dispatcher, end))
+    return Opened(parts, replica, FollowerDispatch(reader, dispatcher, end, replica.fresh))
 
 
 def leader(seed: int) -> Opened:
@@ -119,3 +119,24 @@ def test_a_checkpoint_at_the_watermark_is_where_the_next_start_goes_on() -> None
     again = opened(files.kill())
     behind = [at for at, _ in LogScanner(source.parts.log).records(high_watermark)]
     assert again.parts.recovery.scanned_records == len(behind)
+
+
+def test_what_was_just_written_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = leader(1)
+    target = opened(SimulatedFiles())
+    copy(source, target)
+    monkeypatch.delattr(BlockReader, "read")
+    while target.dispatch.advance(target.replica.written):
+        pass
+    assert units(target.parts.queues) == units(source.parts.queues)
+
+
+def test_what_was_cut_and_written_anew_is_dispatched_as_it_is_now() -> None:
+    source, other = leader(1), leader(2)
+    target = opened(SimulatedFiles())
+    copy(source, target)
+    target.replica.cut(0, 0)
+    copy(other, target)
+    while target.dispatch.advance(target.replica.written):
+        pass
+    assert units(target.parts.queues) == units(other.parts.queues)

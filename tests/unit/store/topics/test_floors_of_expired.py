@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 from typing_extensions import override
 
+from app.domain.errors import DiskFull
 from app.domain.names import FLOORS_TOPIC
 from app.store import paths
 from app.store.lifecycle.retention_policy import RetentionPolicy
@@ -110,6 +111,46 @@ def test_many_topics_are_written_over_several_checkpoints(monkeypatch: pytest.Mo
     assert [again.store.bounds(name, 0) for name in names] == [(1, 2)] * 5
 
 
+def test_where_queues_begin_is_told_while_replicas_have_no_room_for_messages() -> None:
+    """Else nothing could ever be deleted there."""
+    opened = filled()
+    opened.store.refuse_for_replicas("the disk of b, c is full")
+    with pytest.raises(DiskFull, match="the disk of b, c is full"):
+        opened.append(b"too much")
+    assert opened.store.status().refusal is not None
+    assert opened.store.status().refusal_here is None, "this node could lead"
+    expire(opened)
+    checkpoint(opened)
+    checkpoint(opened)
+    journal = opened.store.floor_journal
+    assert journal.told == journal._risen > 0
+    opened.store.refuse_for_replicas(None)
+    opened.send(b"next")
+
+
+def test_topics_that_rise_all_the_time_keep_none_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them than one turn writes: what was noted is told all the same."""
+    monkeypatch.setattr("app.store.topics.floor_journal._STATES_A_TURN", 2)
+    opened = open_store(SimulatedFiles(), CONFIG, threads=False)
+    names = [f"topic-{number}" for number in range(5)]
+    for name in names:
+        for number in range(20):
+            opened.append(b"%d" % number, topic=name)
+    opened.turns.run()
+    journal = opened.store.floor_journal
+    told: list[int] = []
+    for turn in range(1, 13):
+        for name in names:
+            opened.store.trim(name, 0, turn)
+        journal.note_risen()
+        checkpoint(opened)
+        told.append(journal.told)
+    assert told[3] >= 1
+    assert told[-1] >= 8
+    again = by_the_log_alone(opened)
+    assert all(again.store.bounds(name, 0).min_offset >= 8 for name in names)
+
+
 def test_the_floors_of_a_topic_are_looked_at_once_however_many_queues_it_has() -> None:
     class Looks(list[tuple[int, int]]):
         looks = 0
@@ -126,16 +167,16 @@ def test_the_floors_of_a_topic_are_looked_at_once_however_many_queues_it_has() -
     floors = opened.store.floor_journal.floors
     for queue_id in range(8):
         opened.store.trim("orders", queue_id, 1)
-        (risen,) = floors.risen(10)
+        (risen,) = floors.risen(iter(["orders"]), 10)
         assert risen.floors == [(each, 1) for each in range(queue_id + 1)]
     state = floors.state("orders")
     floors._keep(replace(state, floors=Looks(state.floors)))
-    assert floors.risen(10) == []
+    assert floors.risen(iter(["orders"]), 10) == []
     assert Looks.looks == 1
 
 
 def test_the_control_without_entries_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TopicFloors, "risen", lambda _floors, _most: [])
+    monkeypatch.setattr(TopicFloors, "risen", lambda _floors, _topics, _most: [])
     opened = filled()
     expire(opened)
     checkpoint(opened)

@@ -29,6 +29,7 @@ SHARD: Final[dict[str, Any]] = {
     "leader_url": None,
     "epoch": 7,
     "queues": 4,
+    "takes": "all",
     "answers": True,
     "target_replicas": 3,
     "min_in_sync": 2,

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from fastapi import Query
 from pydantic import Field, JsonValue
@@ -67,8 +67,14 @@ class AuditHeadDocument(AnswerModel):
 class AuditDocument(AnswerModel):
     """Entries by time."""
 
-    entries: list[AuditEntryDocument] = Field(description="The oldest first")
+    entries: list[AuditEntryDocument] = Field(
+        description="The oldest first; with `direction=backward` the newest"
+    )
     next_page_token: str | None = Field(description="Of the next page; null: this is the last")
+    previous_page_token: str | None = Field(
+        description="With the other `direction`: of the page before, from its end on; null: this"
+        " is the first"
+    )
     heads: list[AuditHeadDocument] = Field(description="Of all chains")
 
 
@@ -88,6 +94,9 @@ async def get_audit(  # noqa: PLR0913, RUF100
     resource: Annotated[
         str | None, Query(description="Done to that; with `*` at its end the beginning of it")
     ] = None,
+    direction: Annotated[
+        Literal["forward", "backward"], Query(description="`backward`: the newest first")
+    ] = "forward",
     page_token: Annotated[str | None, Query(description="Of the page before")] = None,
 ) -> AuditDocument:
     """Changes of topics, groups, offsets, principals, policies, schedules and namespaces, each
@@ -97,11 +106,14 @@ async def get_audit(  # noqa: PLR0913, RUF100
         raise InvalidRequest("there is a character NUL in the query, which no name has")
     after = None if page_token is None else _place_in(page_token)
     sought = Sought(since_ms, principal, action, resource)
-    page = await services.metadata.audit.page(sought, after, page_size)
+    page = await services.metadata.audit.page(
+        sought, after, page_size, is_backward=direction == "backward"
+    )
     heads = await services.metadata.audit.heads()
     return AuditDocument(
         entries=[AuditEntryDocument.of(each) for each in page.entries],
         next_page_token=None if page.after is None else _token(page.after),
+        previous_page_token=None if page.before is None else _token(page.before),
         heads=[
             AuditHeadDocument(node_id=each.node, seq=each.seq, link=each.link.hex())
             for each in heads
@@ -122,6 +134,7 @@ def _place_in(token: str) -> tuple[int, str, int]:
     try:
         at_ms, node, seq = json.loads(base64.urlsafe_b64decode(token.encode()))
         place = int(at_ms), str(node), int(seq)
+        place[1].encode()  # half of a surrogate pair is no text
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise IllegalPage("the page token was not issued by this service") from error
     if not 0 <= place[0] <= _TIME_MS_MAX or not 0 <= place[2] <= _SEQ_MAX or "\0" in place[1]:

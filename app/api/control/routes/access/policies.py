@@ -22,7 +22,7 @@ from app.domain.access.policies import (
     read_pattern,
     read_subject,
 )
-from app.domain.access.policy_warnings import warnings_of
+from app.domain.access.policy_warnings import AccessFacts
 from app.domain.access.roles import RIGHTS, ROLES
 from app.domain.limits import PATTERNS_OF_A_PRINCIPAL_MAX
 from app.domain.names import check_name
@@ -206,7 +206,6 @@ async def put_policy(
 
 def _warnings(services: Services, policy: Policy) -> list[str]:
     principals = services.metadata.principals.keyring.principals
-    snapshot = services.metadata.snapshot
     found = []
     if policy.subject.kind is SubjectKind.PRINCIPAL and policy.subject.name not in principals:
         found.append(f"there is no principal {policy.subject.name!r}")
@@ -214,15 +213,10 @@ def _warnings(services: Services, policy: Policy) -> list[str]:
         policy.subject.name in each.roles for each in principals.values()
     ):
         found.append(f"no principal has the role {policy.subject.name!r}")
-    others = () if policy.effect is Effect.DENY else tuple(principals.values())
-    return found + warnings_of(
-        policy.patterns,
-        policy.namespace,
-        str(policy.subject),
-        snapshot.topics,
-        snapshot.groups,
-        others,
-    )
+    denies = policy.effect is Effect.DENY
+    return found + AccessFacts.of(
+        services.metadata.snapshot, services.metadata.principals.keyring
+    ).warnings_of(policy.patterns, policy.namespace, policy.subject, denies=denies)
 
 
 @router.serve(

@@ -5,22 +5,35 @@ from typing import Annotated, Self
 from fastapi import Depends, Response
 from pydantic import Field
 
-from app.api.control.dependencies import Services, WithPageSize, WithServices, json_body
+from app.api.control.dependencies import (
+    Services,
+    WithAccess,
+    WithPageSize,
+    WithServices,
+    json_body,
+)
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.change_documents import deleted, dry_run_answer
 from app.api.control.schemas.schemas import AnswerModel, DryRunMember, RequestModel
 from app.api.http.conditions import WithDryRun, WithTerms, etag_of, is_dry_run
-from app.api.http.request_context import NOT_KEPT
+from app.api.http.request_context import NOT_KEPT, RequestContext
 from app.api.operations.answers import ETAG_HEADER
 from app.api.operations.operation import Action, Answer, Body
-from app.domain.access.accounts import Account, ListedKey, PrincipalSettings
-from app.domain.access.policies import check_namespace, read_pattern
-from app.domain.access.policy_warnings import unknown_roles, warnings_of
-from app.domain.access.roles import ROLES
+from app.domain.access.accounts import (
+    Account,
+    ListedKey,
+    PrincipalSettings,
+    fence_of,
+    read_networks,
+)
+from app.domain.access.policies import Subject, SubjectKind, check_namespace, read_pattern
+from app.domain.access.policy_warnings import AccessFacts
+from app.domain.access.roles import Role
 from app.domain.durations import parse_duration_ms
 from app.domain.errors import InvalidRequest
 from app.domain.limits import (
     KEY_EXPIRES_MS_MAX,
+    NETWORKS_OF_A_PRINCIPAL_MAX,
     PATTERNS_OF_A_PRINCIPAL_MAX,
     ROLES_OF_A_PRINCIPAL_MAX,
 )
@@ -47,6 +60,12 @@ class PrincipalBody(RequestModel):
         default="", description="the namespace that it is bound to; empty: to none"
     )
     disabled: bool = Field(default=False, description="its keys do not work, and stay")
+    allowed_from: list[str] = Field(
+        default_factory=list,
+        max_length=NETWORKS_OF_A_PRINCIPAL_MAX,
+        description="networks or addresses that it is let in from, as the node sees its clients: "
+        "10.0.0.0/8, 2001:db8::/32, 192.0.2.7; none: anywhere",
+    )
 
     def settings(self) -> PrincipalSettings:
         """Raises `InvalidRequest` for what is written wrongly."""
@@ -55,6 +74,7 @@ class PrincipalBody(RequestModel):
             tuple(map(read_pattern, dict.fromkeys(self.resources))),
             check_namespace(self.namespace),
             self.disabled,
+            read_networks(self.allowed_from),
         )
 
 
@@ -84,7 +104,7 @@ class KeyDocument(AnswerModel):
         )
 
 
-class NewKeyDocument(AnswerModel):
+class IssuedKeyDocument(AnswerModel):
     """A key, with its secret: shown this once."""
 
     id: str = Field(description="Its public part", examples=["0JDEHv3a6Xr4k"])
@@ -107,6 +127,9 @@ class PrincipalDocument(AnswerModel):
     namespace: str = Field(description="the one that it is bound to; empty: none")
     created_ms: int = Field(description="When it was made, epoch milliseconds")
     disabled: bool = Field(description="Its keys do not work")
+    allowed_from: list[str] = Field(
+        description="networks that it is let in from; none: anywhere", examples=[["10.0.0.0/8"]]
+    )
     version: int = Field(description="of who may do what, at its last change")
     keys: list[KeyDocument] = Field(description="Its keys, without secrets")
 
@@ -120,6 +143,7 @@ class PrincipalDocument(AnswerModel):
             namespace=settings.namespace,
             created_ms=account.created_ms,
             disabled=settings.is_disabled,
+            allowed_from=list(settings.allowed_from),
             version=account.version,
             keys=[KeyDocument.of(each) for each in account.keys],
         )
@@ -204,31 +228,37 @@ async def put_principal(
     body: Annotated[PrincipalBody, Depends(json_body(PrincipalBody))],
     terms: WithTerms,
     response: Response,
+    access: WithAccess,
 ) -> PrincipalChangeDocument:
     """It has no key yet: POST …/keys makes one. The first principal closes the node: make its key
-    with `curlew init`. The last administrator that has a key that works stays one."""
+    with `curlew init`. The last administrator that has a key that works stays one. `warnings` has
+    it when `allowed_from` shuts an administrator out from where this request comes: try it with
+    `dry_run`."""
     settings = body.settings()
     changed = await services.metadata.principals.put(name, settings, terms)
     if not terms.is_dry_run:
         response.status_code = 201 if changed.is_made else 200
         response.headers["ETag"] = etag_of(changed.after.version)
-    warnings = _warnings(services, name, settings)
+    warnings = _warnings(services, name, settings) + _shut_out(access, name, settings)
     return PrincipalChangeDocument.of_change(changed.after, warnings, is_dry_run=terms.is_dry_run)
 
 
 def _warnings(services: Services, name: str, settings: PrincipalSettings) -> list[str]:
-    keyring = services.metadata.principals.keyring
-    policies = keyring.evaluator.policies
-    found = unknown_roles(settings.roles, {*ROLES, *(p.subject.name for p in policies)})
-    snapshot = services.metadata.snapshot
-    return found + warnings_of(
-        settings.patterns,
-        settings.namespace,
-        f"principal:{name}",
-        snapshot.topics,
-        snapshot.groups,
-        keyring.principals.values(),
+    known = AccessFacts.of(services.metadata.snapshot, services.metadata.principals.keyring)
+    subject = Subject(SubjectKind.PRINCIPAL, name)
+    return known.of_roles(settings.roles) + known.warnings_of(
+        settings.patterns, settings.namespace, subject
     )
+
+
+def _shut_out(access: RequestContext, name: str, settings: PrincipalSettings) -> list[str]:
+    """That who asks, or an administrator, is not let in from where the request comes."""
+    fence, client = fence_of(settings.allowed_from), access.scope.get("client")
+    address = client[0] if client else ""
+    is_of_caller = name == access.caller.name or str(Role.ADMIN) in settings.roles
+    if fence is None or not is_of_caller or fence.has(address):
+        return []
+    return [f"{name} is not let in from {address or 'here'}, where this request comes from"]
 
 
 @router.serve(
@@ -253,7 +283,7 @@ async def delete_principal(name: str, services: WithServices, terms: WithTerms) 
     body=Body(KeyBody, examples={"for three months": {"expires": "90d"}}),
     answers={
         200: dry_run_answer(TriedKeyDocument),
-        201: Answer("It was made", NewKeyDocument),
+        201: Answer("It was made", IssuedKeyDocument),
     },
     problems=(409,),
 )
@@ -263,7 +293,7 @@ async def make_key(
     body: Annotated[KeyBody, Depends(json_body(KeyBody))],
     response: Response,
     dry_run: WithDryRun = None,
-) -> NewKeyDocument | TriedKeyDocument:
+) -> IssuedKeyDocument | TriedKeyDocument:
     """The answer has the key, this once. A principal has at most two, so that one can take the
     place of the other: make the second, give it out, revoke the first."""
     expires_ms = _expiry(body.expires, services.broker.store_now_ms())
@@ -274,7 +304,7 @@ async def make_key(
         return TriedKeyDocument(expires_ms=expires_ms, dry_run=True)
     await services.metadata.principals.refresh()
     response.raw_headers.append(NOT_KEPT)
-    return NewKeyDocument(id=key.key_id, key=key.text, expires_ms=expires_ms)
+    return IssuedKeyDocument(id=key.key_id, key=key.text, expires_ms=expires_ms)
 
 
 @router.serve(

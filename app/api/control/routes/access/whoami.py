@@ -34,6 +34,9 @@ class WhoAmI(AnswerModel):
     roles: list[str] = Field(description="Its roles")
     resources: list[str] = Field(description="what the roles are kept to; none: all names")
     namespace: str = Field(description="the one that it is bound to; empty: none")
+    allowed_from: list[str] = Field(
+        description="networks that it is let in from; none: anywhere", examples=[["10.0.0.0/8"]]
+    )
     allowed: bool | None = Field(description="Whether it may; null: nothing was asked")
     rule: RuleDocument | None = Field(
         description="null: no policy is about it, which is a denial; or nobody is asked"
@@ -89,6 +92,7 @@ async def get_whoami(
         roles=[] if known is None else list(known.roles),
         resources=[] if known is None else [str(each) for each in known.patterns],
         namespace="" if known is None else known.namespace,
+        allowed_from=[] if known is None else list(known.allowed_from),
         allowed=allowed,
         rule=rule,
     )

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from fastapi import Depends, Query, Request, Response
 
 from app.api.aims import merges
-from app.api.aims.across import InEach, Together
+from app.api.aims.across import Committed, Copied, InEach, Together
 from app.api.aims.of_names import POSITIONS
 from app.api.control.dependencies import WithAccess, WithServices, json_body
 from app.api.control.log_changes import WithBeginning
@@ -16,6 +16,8 @@ from app.api.control.schemas.change_documents import deleted, dry_run_answer
 from app.api.control.schemas.offset_schemas import (
     AllGroupOffsets,
     CommitBody,
+    CommitPartAnswer,
+    NoRowsBody,
     ResetAllBody,
     ResetAnswer,
     ResetBody,
@@ -27,9 +29,10 @@ from app.api.control.schemas.offset_schemas import (
 )
 from app.api.control.schemas.schemas import CommitAnswer, GroupOffsets, Partly
 from app.api.http.conditions import WithDryRun, is_dry_run
-from app.api.operations.asked_work import first_use_of
+from app.api.operations.asked_work import first_use_of, is_copy_asked, is_read_asked
 from app.api.operations.operation import Action, Answer, Body, Json
-from app.broker.results import Committed, QueuePosition
+from app.broker.results import Committed as CommittedOffsets
+from app.broker.results import QueuePosition
 from app.domain.access.actions import Kind, Target
 from app.domain.access.caller import not_permitted
 from app.domain.positions import OffsetSnapshot
@@ -73,6 +76,18 @@ async def get_group_offsets(group: str, topic: str, services: WithServices) -> G
     return GroupOffsets.of(group, topic, await services.broker.offset_admin.committed(group, topic))
 
 
+_body_of_rows = json_body(CommitBody)
+_body_of_none = json_body(NoRowsBody)
+
+
+async def _commit_body(request: Request) -> CommitBody:
+    """Of a request of another node to read a topic from now on, no rows."""
+    if not is_read_asked(request.scope):
+        return await _body_of_rows(request)
+    await _body_of_none(request)
+    return CommitBody.model_construct(offsets=[])
+
+
 @router.serve(
     "PUT /v1/groups/{group}/offsets/{topic}",
     "Commit offsets of a group in a topic",
@@ -82,16 +97,24 @@ async def get_group_offsets(group: str, topic: str, services: WithServices) -> G
         required=True,
         examples={"commit two queues": {"offsets": _TWO}},
     ),
+    answers={
+        207: Answer(
+            "Not in all shards: `partial` names the others, and `refused` their queues, with why",
+            CommitPartAnswer,
+        )
+    },
     problems=(409, 416),
     aim=POSITIONS,
+    across=Committed(),
 )
 async def commit_group_offsets(
     group: str,
     topic: str,
+    request: Request,
     services: WithServices,
     access: WithAccess,
     begins: WithBeginning,
-    body: Annotated[CommitBody, Depends(json_body(CommitBody))],
+    body: Annotated[CommitBody, Depends(_commit_body)],
     force: Annotated[
         bool,
         Query(
@@ -106,17 +129,22 @@ async def commit_group_offsets(
     says so.
 
     Queues that a member owns are committed by that member only, at the present generation. A group
-    that leases the topic does not commit in it: 409 `CONSUMPTION_CONFLICT`.
+    that leases the topic does not commit in it: 409 `CONSUMPTION_CONFLICT`. A refusal commits
+    nothing. In a cluster the answer has the queues of the shards of the body's queues, and where
+    one of these shards does not answer the status is 207; commit the `refused` rows again.
     """
     if force or body.force:
         access.require(Action.UPDATE, Kind.GROUP, group)
     if body.committer is not None:
-        services.claim_client(access, group, body.committer.client_id)
+        await services.claim_client(access, group, body.committer.client_id)
     rows = [QueuePosition(entry.queue_id, entry.offset) for entry in body.offsets]
     tries = is_dry_run(dry_run)
     if (force or body.force) and not tries:
         await begins()
     broker = services.broker
+    if is_read_asked(request.scope):
+        read = await broker.offset_admin.take_over(group, topic, is_dry_run=tries)
+        return CommitAnswer.of_commit(group, topic, read, is_dry_run=tries)
     commit = broker.offset_admin.preview_commit if tries else broker.offset_admin.commit
     committed = await commit(
         group, topic, rows, force=body.force, take_over=force, committer=body.committer
@@ -131,7 +159,7 @@ async def commit_group_offsets(
     status=204,
     answers={200: dry_run_answer(CommitAnswer), 207: Answer("Not in all shards", Partly)},
     problems=(409,),
-    across=InEach(merges.forgotten, tries_first=True, forgets_first_use=True),
+    across=InEach(merges.committed, tries_first=True, forgets_first_use=True),
 )
 async def delete_group_offsets(
     group: str,
@@ -145,7 +173,7 @@ async def delete_group_offsets(
     asked = first_use_of(request.scope)
     first_use_ms = await admin.first_use_ms(group, topic) if asked is None else asked.at_ms
     offsets = await admin.delete(group, topic, first_use_ms, is_dry_run=tries)
-    forgotten = Committed(offsets, effects=())
+    forgotten = CommittedOffsets(offsets, effects=())
     return deleted(CommitAnswer.of_commit(group, topic, forgotten, is_dry_run=tries))
 
 
@@ -213,19 +241,23 @@ async def reset_all_group_offsets(
     status=201,
     answers={200: dry_run_answer(SnapshotAnswer)},
     problems=(409,),
+    across=Copied(),
 )
 async def put_snapshot(
     group: str,
     name: str,
+    request: Request,
     services: WithServices,
     access: WithAccess,
     response: Response,
     dry_run: WithDryRun = None,
 ) -> SnapshotAnswer:
     """A name is used once: a snapshot never changes. At most `offset_snapshots_per_group_max`. What
-    other nodes have committed may be some seconds old in it."""
-    tries = is_dry_run(dry_run)
-    positions = services.broker.offset_admin
+    was committed in a shard that does not answer may be some seconds old in it."""
+    tries, positions = is_dry_run(dry_run), services.broker.offset_admin
+    if is_copy_asked(request.scope):
+        await positions.write_copy()
+        tries = True
     snapshot = await positions.take_snapshot(group, name, is_dry_run=tries)
     if tries:
         response.status_code = 200

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Annotated, Self
 
-from fastapi import Query, Response
+from fastapi import Query, Request, Response
 from pydantic import Field
 
 from app.api.aims import merges
-from app.api.aims.across import Together
+from app.api.aims.across import Documents, Together
 from app.api.aims.of_names import A_MESSAGE_ID
 from app.api.control.dependencies import WithAccess, WithServices
 from app.api.control.operation_router import OperationRouter
@@ -15,6 +15,8 @@ from app.api.control.schemas.group_documents import consumption_states
 from app.api.control.schemas.names import GroupName, TopicName
 from app.api.control.schemas.schemas import AnswerModel, ConsumptionDocument, MergedModel
 from app.api.large_documents import answer_of
+from app.api.naming.request_namespace import stored
+from app.api.operations.asked_work import lag_asked, lag_of
 from app.api.operations.operation import Action, Answer
 from app.broker.insight.delivery_status import DeliveryState, DeliveryStatus
 from app.broker.insight.lag import GroupLag, QueueLag, TopicLag
@@ -152,15 +154,21 @@ class DeliveryDocument(AnswerModel):
         return cls(message_id=message_id, topic=topic, group=group, **fields)
 
 
+def _again(documents: Documents) -> dict[str, str]:
+    found = merges.begun_elsewhere(documents)
+    return {shard: lag_asked(topics) for shard, topics in found.items()}
+
+
 @router.serve(
     "GET /v1/groups/{group}/lag",
     "How far a consumer group is behind",
     needs={"group": Action.GET},
     answers={200: Answer(content=GroupLagDocument)},
-    across=Together(merges.lag),
+    across=Together(merges.lag, again=_again),
 )
 async def get_lag(
     group: str,
+    request: Request,
     services: WithServices,
     access: WithAccess,
     topic: Annotated[TopicName | None, Query(description="this topic only")] = None,
@@ -169,7 +177,16 @@ async def get_lag(
     the topics that the caller may know of."""
     if topic is not None:
         access.require(Action.GET, Kind.TOPIC, topic)
-    lag = await services.broker.lag.group_lag(group, topic=topic, visible=access.sees_topic)
+    asked = lag_of(request.scope)
+    lag = await services.broker.lag.group_lag(
+        group,
+        topic=topic,
+        visible=access.sees_topic,
+        begun={
+            **{stored("topic", name): True for name in asked.leased},
+            **{stored("topic", name): False for name in asked.read},
+        },
+    )
     states = consumption_states(services, access, group)
     return await answer_of(GroupLagDocument.of, lag, states)
 

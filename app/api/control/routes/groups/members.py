@@ -94,8 +94,9 @@ async def put_member(
     limits, members = services.limits, services.broker.members
     wait_s = 0.0 if wait is None else wait_s_of(wait, limits.wait_seconds_max)
     beat = body.heartbeat(wait_s, force=force, replace_subscription=replace_subscription)
+    beat = replace(beat, profile=replace(beat.profile, principal=access.caller.name))
     named = [*beat.profile.topics, *(each.topic for each in beat.profile.queues)]
-    _check_caller(services, access, group, client_id, named)
+    await _check_caller(services, access, group, client_id, named)
     services.to_make(access, Kind.GROUP, group)
     if force or replace_subscription:
         access.require(Action.UPDATE, Kind.GROUP, group)
@@ -150,7 +151,7 @@ async def delete_member(
     dry_run: WithDryRun = None,
 ) -> Response:
     """The member's queues are free at once; it has committed before."""
-    services.claim_client(access, group, client_id)
+    await services.claim_client(access, group, client_id)
     tries = is_dry_run(dry_run)
     members = services.broker.members
     await members.leave(group, client_id, is_dry_run=tries)
@@ -214,7 +215,7 @@ async def lock_queues(
 ) -> LockAnswer:
     """Only the owner of a queue can lock it, and only while no other member's lock is running."""
     names = [each.name for each in body.queues]
-    _check_caller(services, access, group, body.client_id, [each.topic for each in names])
+    await _check_caller(services, access, group, body.client_id, [each.topic for each in names])
     tries = is_dry_run(dry_run)
     locking = await services.broker.members.lock(
         group, body.client_id, body.generation, names, is_dry_run=tries
@@ -252,7 +253,7 @@ async def unlock_queues(
 ) -> UnlockAnswer:
     """A queue without a lock counts as unlocked; one that another member has locked is refused."""
     names = [each.name for each in body.queues]
-    _check_caller(services, access, group, body.client_id, [each.topic for each in names])
+    await _check_caller(services, access, group, body.client_id, [each.topic for each in names])
     tries = is_dry_run(dry_run)
     locking = await services.broker.members.unlock(group, body.client_id, names, is_dry_run=tries)
     if not locking.locked:
@@ -261,12 +262,12 @@ async def unlock_queues(
     return UnlockAnswer.of(locking, is_dry_run=tries)
 
 
-def _check_caller(
+async def _check_caller(
     services: Services, access: WithAccess, group: str, client_id: str, topics: Sequence[str]
 ) -> None:
     """Raise unless the caller may read the topics, and act as the client."""
     access.require_each(Action.SUB, Kind.TOPIC, topics)
-    services.claim_client(access, group, client_id)
+    await services.claim_client(access, group, client_id)
 
 
 def _none(refused: tuple[tuple[QueueName, str], ...]) -> QueueNotOwned:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from curlew_client.aio.sending import AsyncSender
 from curlew_client.errors import CurlewError
 from curlew_client.producing.batches import Batch, Batches, SendFuture
-from curlew_client.producing.messages import Message, batch_request, send_request
+from curlew_client.producing.messages import Message, SendRequest, batch_request, send_request
 from curlew_client.producing.routes import is_not_leader
 from curlew_client.results import SendResult, result_of, results_of
 from curlew_client.session import Session
@@ -165,11 +165,15 @@ class AsyncBatcher:
         """Send these messages of the batch in one request."""
         return await _outcome_of(self._sent(batch, messages))
 
+    def _request(self, batch: Batch, messages: list[Message]) -> SendRequest:
+        topic, queue_id, *_ = batch.key
+        return batch_request(topic, messages, queue_id, self._session.options.namespace)
+
     async def _sent(self, batch: Batch, messages: list[Message]) -> Outcomes:
         session, topic = self._session, batch.key.topic
         timeout_s, retries = session.timeout_s, session.options.async_retries
         if batch.key.is_one_way:
-            request = batch_request(topic, messages, batch.key.queue_id).also(ONE_WAY)
+            request = self._request(batch, messages).also(ONE_WAY)
         elif len(messages) == 1:
             request = send_request(topic, messages[0], session.options.compress_from)
             reply = await self._sender.send(request, timeout_s, retries)
@@ -177,7 +181,7 @@ class AsyncBatcher:
                 return [SendResult(topic, is_duplicate=True)]
             return [result_of(reply[0], topic, reply[1])]
         else:
-            request = batch_request(topic, messages, batch.key.queue_id)
+            request = self._request(batch, messages)
         reply = await self._sender.send(request, timeout_s, retries)
         if reply is None:
             return [SendResult(topic, is_duplicate=True)] * len(messages)

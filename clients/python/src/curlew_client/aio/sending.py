@@ -1,7 +1,7 @@
 """Calls with their attempts: a send in its lane, and other requests that may be repeated."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from time import monotonic
 
 from curlew_client.aio.connection import AsyncSlots, pause
@@ -142,13 +142,16 @@ class AsyncSender:
 
     async def learn_route(self, topic: str, deadline_s: float) -> None:
         """Ask for the route of a topic, if that has to be now and no other send does."""
+        await self._ask_route(topic, (deadline_s - monotonic()) / 2)
+
+    async def _ask_route(self, topic: str, within_s: float) -> None:
         routes = self._session.routes
         lines = routes.asks(topic, monotonic())
         if lines is None:
             return
         due_s = monotonic() + REFUSED_S
         target = f"/v1/topics/{path_part(topic)}/route"
-        timeout_s = min(ROUTE_TIMEOUT_S, (deadline_s - monotonic()) / 2)
+        timeout_s = min(ROUTE_TIMEOUT_S, within_s)
         try:
             answer, _ = await self.call("GET", target, lines=lines, timeout_s=timeout_s, retries=1)
         except (TopicNotFound, ConnectionFailed, TimedOut):  # its first message may make the topic
@@ -163,6 +166,20 @@ class AsyncSender:
             if due_s:
                 routes.fail(topic, due_s)
 
+    async def leader_of_most(self, queues: Collection[tuple[str, int]]) -> str | None:
+        """As `Routes.leader_of_most`; asks for routes that have to be asked for now, all of them
+        within `ROUTE_TIMEOUT_S`: then what is known of the others counts."""
+        routes = self._session.routes
+        if not routes.is_on:
+            return None
+        until_s = monotonic() + ROUTE_TIMEOUT_S
+        for topic in {topic for topic, _ in queues}:
+            left_s = until_s - monotonic()
+            if left_s <= 0:
+                break
+            await self._ask_route(topic, left_s)
+        return routes.leader_of_most(queues, monotonic())
+
     async def call(
         self,
         method: str,
@@ -174,12 +191,14 @@ class AsyncSender:
         retries: int = 0,
         is_long: bool = False,
         leader: str | None = None,
-        replica: str | None = None,
+        first: str | None = None,
     ) -> Reply:
         """Another request, which may be repeated whatever happened. Takes no slot.
 
         `is_long`: it waits by intention, and says nothing about how fast the node is. `leader`: the
-        URL of the node that is to do it for its own shard alone. `replica`: of who is asked first.
+        URL of the node that is to do it for its own shard alone. `first`: of the node that is asked
+        first, since it has what is asked for, or most of it; when its connection fails, any other
+        node is asked at once, once, which is none of the `retries`.
         """
         session = self._session
         deadline_s = monotonic() + timeout_s
@@ -190,13 +209,26 @@ class AsyncSender:
         def rendered(node: Node) -> bytes:
             return session.render(node, method, target, lines, body)
 
-        way = Straight(replica if leader is None else leader)
+        way = Straight(first if leader is None else leader)
+
+        def recovers(error: CurlewError) -> bool:
+            if leader is not None or way.url is None or not isinstance(error, OF_THE_NODE):
+                return False
+            now_s = monotonic()
+            if is_long and isinstance(error, TimedOut):  # sends may do well there
+                session.routes.silent(way.url, now_s)
+                return False
+            session.routes.unreached(way.url, now_s)
+            if not isinstance(error, ConnectionFailed) or now_s >= deadline_s:
+                return False
+            way.url = None
+            return True
 
         def anywhere() -> None:
             way.url = leader
 
         return await self._attempt(
-            attempts, deadline_s, rendered, _never, anywhere, way=way, is_long=is_long
+            attempts, deadline_s, rendered, recovers, anywhere, way=way, is_long=is_long
         )
 
     async def _attempt(
@@ -230,6 +262,8 @@ class AsyncSender:
             if answer is not None and error is None:
                 return answer, node.url
             assert error is not None
+            if is_of_the_node:
+                failed = node.url
             if recovers(error):
                 continue
             pause_s = attempts.pause_s(error, now_s, random.random())
@@ -246,9 +280,7 @@ def _is_well(status: int) -> bool:
 
 
 def _has_shrunk(error: CurlewError, way: Way | None) -> bool:
-    """Whether the queue that the client chose is no more: the topic was made again, with fewer."""
-    return way is not None and way.may_choose and isinstance(error, QueueNotFound)
-
-
-def _never(_error: CurlewError) -> bool:
-    return False
+    """Whether the queue that the client chose is no more, as the topic was made again with fewer,
+    or takes no messages, as its shard drains."""
+    is_closed = isinstance(error, ServiceError) and error.code == "NO_PERMISSION"
+    return way is not None and way.may_choose and (is_closed or isinstance(error, QueueNotFound))

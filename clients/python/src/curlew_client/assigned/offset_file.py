@@ -23,10 +23,11 @@ VERSION: Final = 1
 class OffsetFile:
     """`places`: where each queue goes on, as it was saved last. Close it."""
 
-    def __init__(self, path: Path, group: str) -> None:
-        """Raises `ValueError` when it is another group's, damaged, or in use."""
+    def __init__(self, path: Path, group: str, namespace: str | None = None) -> None:
+        """Raises `ValueError` when it is another group's or namespace's, damaged, or in use."""
         self._path = path
         self._group = group
+        self._namespace = namespace
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(path.with_name(path.name + ".lock"), os.O_CREAT | os.O_RDWR, 0o600)
         try:
@@ -54,6 +55,7 @@ class OffsetFile:
         try:
             shown: dict[str, Any] = json.loads(text)
             group, version = shown["group"], shown["version"]
+            namespace = shown.get("namespace")
             found = {
                 QueueName(topic, int(queue_id)): int(offset)
                 for topic, offsets in shown["offsets"].items()
@@ -67,6 +69,9 @@ class OffsetFile:
             raise ValueError(f"{self._path} is of version {version}; this client knows {VERSION}")
         if group != self._group:
             raise ValueError(f"{self._path} has the offsets of group {group!r}")
+        if namespace != self._namespace:
+            place = "no namespace" if namespace is None else f"namespace {namespace!r}"
+            raise ValueError(f"{self._path} has the offsets of a group of {place}")
         return found
 
     def save(self, places: Mapping[QueueName, int]) -> None:
@@ -76,7 +81,9 @@ class OffsetFile:
         offsets: dict[str, dict[str, int]] = {}
         for (topic, queue_id), offset in sorted(places.items()):
             offsets.setdefault(topic, {})[str(queue_id)] = offset
-        shown = {"version": VERSION, "group": self._group, "offsets": offsets}
+        shown: dict[str, Any] = {"version": VERSION, "group": self._group, "offsets": offsets}
+        if self._namespace is not None:
+            shown["namespace"] = self._namespace
         fresh = self._path.with_name(self._path.name + ".new")
         with fresh.open("w") as file:
             json.dump(shown, file, indent=1)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
@@ -9,6 +10,7 @@ from curlew_client.aio.sending import AsyncSender
 from curlew_client.assigned.records import QueueName
 from curlew_client.session import Session
 from curlew_client.wire.http1 import path_part
+from curlew_client.wire.problems import error_of_problem
 
 
 class Places:
@@ -28,12 +30,14 @@ class Places:
         return _by_queue(await self._get(_of(group, topic)))
 
     async def commit(self, group: str, places: Mapping[QueueName, int]) -> None:
-        """Commit for queues that no member owns."""
+        """Commit for queues that no member owns. Raises why a queue was not; the others are, and
+        the same may be committed again."""
         by_topic: dict[str, list[dict[str, int]]] = {}
         for (topic, queue_id), offset in places.items():
             by_topic.setdefault(topic, []).append({"queue_id": queue_id, "offset": offset})
+        refused: list[Any] = []
         for topic, offsets in by_topic.items():
-            await self._sender.call(
+            answer, _ = await self._sender.call(
                 "PUT",
                 _of(group, topic),
                 json.dumps({"offsets": offsets}).encode(),
@@ -41,6 +45,9 @@ class Places:
                 timeout_s=self._session.timeout_s,
                 retries=self._session.options.retries,
             )
+            refused += json.loads(answer.body).get("refused", ())
+        if refused:
+            raise error_of_problem(refused[0], HTTPStatus.SERVICE_UNAVAILABLE)
 
     async def _get(self, path: str) -> Any:
         answer, _ = await self._sender.call(

@@ -16,14 +16,14 @@ from curlew_client.assigned.options import MemberOptions
 from curlew_client.assigned.places import Places
 from curlew_client.assigned.queues import OwnedQueue, all_done
 from curlew_client.assigned.records import (
+    PollAnswer,
     Polled,
     QueueName,
     Settle,
     read_frame,
-    read_poll,
 )
 from curlew_client.assigned.replicas import Replicas
-from curlew_client.assigned.running import LAST_POLLS, POLL_LINES
+from curlew_client.assigned.running import LAST_POLLS, ask
 from curlew_client.assigned.share import Said, Share
 from curlew_client.consuming.calls import LOG
 from curlew_client.consuming.decisions import Decision
@@ -66,7 +66,6 @@ class SharedPulls:
         self._settle = settle
         self._took = took
         self._share = Share(options, session.client_id[-127:])
-        self._target = f"/v1/groups/{path_part(options.group)}/members:poll?body=base64"
         self._turn = asyncio.Lock()
         self._ahead: deque[list[Polled]] = deque()
         """What was read and given to nobody, each piece of one queue."""
@@ -161,20 +160,9 @@ class SharedPulls:
         refused = [[message] for message in news.refused]
         return [*refused, *(some for _, some in news.messages)], shown["retries"]
 
-    async def _ask(self, body: bytes, said: Said, wait_s: float) -> Any:
-        try:
-            answer, url = await self._sender.call(
-                "POST",
-                self._target,
-                body,
-                lines=POLL_LINES,
-                timeout_s=wait_s + self._session.timeout_s,
-                is_long=True,
-            )
-            return read_poll(answer, url, self._settle)
-        except BaseException:
-            self._share.unanswered(said)
-            raise
+    async def _ask(self, body: bytes, said: Said, wait_s: float) -> PollAnswer:
+        timeout_s = wait_s + self._session.timeout_s
+        return await ask(self._sender, self._share, body, said, timeout_s, self._settle)
 
     def hand_back(self, decision: Decision) -> None:
         """Let the group's retries have a message, with the next poll."""
@@ -329,10 +317,11 @@ class ChosenPulls:
     async def _pull(self, queue: OwnedQueue, count: int, wait_s: float) -> list[Polled]:
         filter_text = self._options.topics.get(queue.name.topic)
         more = "" if filter_text is None else f"&filter={path_part(filter_text)}"
-        lines, replica = f"accept: {FRAME}\r\n", None
+        lines, first = f"accept: {FRAME}\r\n", None
         if queue.reads_any:
             lines += "mq-read: any\r\n"
-            replica = await self._replicas.one_of(queue.name)
+            first = await self._replicas.one_of(queue.name)
+        first = first or await self._sender.leader_of_most([queue.name])
         try:
             answer, _ = await self._sender.call(
                 "GET",
@@ -342,7 +331,7 @@ class ChosenPulls:
                 timeout_s=wait_s + self._session.timeout_s,
                 retries=self._session.options.retries,
                 is_long=True,
-                replica=replica,
+                first=first,
             )
         except (OffsetExpired, OffsetOutOfRange) as error:
             self._reset(queue, error)

@@ -185,10 +185,12 @@ def ids_of(found: dict[str, str], store_id: str, derived: str) -> tuple[str, str
     return derived, unique
 
 
-def read_poll(
-    answer: Answer, url: str, settle: Settle
-) -> tuple[dict[str, Any], list[tuple[QueueName, list[Polled]]]]:
-    """The document of an answer to a poll, and the messages of each queue.
+PollAnswer = tuple[dict[str, Any], list[tuple[QueueName, list[Polled]]]]
+"""The document of an answer to a poll, and the messages of each queue."""
+
+
+def read_poll(answer: Answer, url: str, settle: Settle) -> PollAnswer:
+    """Read an answer to a poll.
 
     Raises what the node said against it, `NotCurlew`, or `Damaged`.
     """

@@ -30,7 +30,8 @@ class Replicas:
         if until_s <= monotonic():
             found = await self._ask(queue.topic)
             self._kept[queue.topic] = monotonic() + VALID_S, found
-        urls = found.get(queue.queue_id)
+        now_s, routes = monotonic(), self._session.routes
+        urls = [url for url in found.get(queue.queue_id, ()) if routes.may_ask(url, now_s)]
         return random.choice(urls) if urls else None
 
     async def _ask(self, topic: str) -> dict[int, list[str]]:

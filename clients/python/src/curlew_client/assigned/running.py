@@ -17,7 +17,7 @@ from curlew_client.assigned.locks import QueueLocks
 from curlew_client.assigned.offset_file import OffsetFile
 from curlew_client.assigned.options import MemberOptions, Rebalance
 from curlew_client.assigned.queues import OwnedQueue, all_done
-from curlew_client.assigned.records import WAITING, Polled, read_poll
+from curlew_client.assigned.records import WAITING, PollAnswer, Polled, Settle, read_poll
 from curlew_client.assigned.retries import Retries
 from curlew_client.assigned.share import News, Said, Share
 from curlew_client.consuming.calls import LOG, RETRY_S, WAIT_S, is_passing
@@ -57,8 +57,8 @@ class RunningMember:
         self._handler = handler
         self._hold_s = options.hold_s
         self._loop = asyncio.get_running_loop()
-        path = options.offset_file
-        self._file = None if path is None else OffsetFile(path, options.group)
+        path, namespace = options.offset_file, session.options.namespace
+        self._file = None if path is None else OffsetFile(path, options.group, namespace)
         places = None if self._file is None else self._file.places
         self._share = Share(options, session.client_id[-127:], places)
         self._retries = Retries(session, sender, options, handler, self._stir)
@@ -70,7 +70,6 @@ class RunningMember:
         self._is_woken = False
         self._soon = self._loop.call_soon if handler.is_async else self._loop.call_soon_threadsafe
         self._stirred = asyncio.Event()
-        self._target = f"/v1/groups/{path_part(options.group)}/members:poll?body=base64"
         self._polled_s = self._saved_s = monotonic()
         self._let_go_s: float | None = None
         self._expiry: asyncio.TimerHandle | None = None
@@ -176,19 +175,8 @@ class RunningMember:
         return self._share.client_id, self._options.group
 
     async def _ask(self, body: bytes, said: Said, wait_s: float) -> tuple[News, dict[str, Any]]:
-        try:
-            answer, url = await self._sender.call(
-                "POST",
-                self._target,
-                body,
-                lines=POLL_LINES,
-                timeout_s=wait_s + self._session.timeout_s,
-                is_long=True,
-            )
-            shown, found = read_poll(answer, url, self._by_hand)
-        except BaseException:
-            self._share.unanswered(said)
-            raise
+        timeout_s = wait_s + self._session.timeout_s
+        shown, found = await ask(self._sender, self._share, body, said, timeout_s, self._by_hand)
         return self._share.hear(shown, found, said), shown
 
     def _stay(self, until_s: float) -> None:
@@ -473,6 +461,33 @@ class RunningMember:
                 f"/v1/groups/{group}/members/{client_id}",
                 timeout_s=self._session.connect_timeout_s,
             )
+
+
+async def ask(
+    sender: AsyncSender,
+    share: Share,
+    body: bytes,
+    said: Said,
+    timeout_s: float,
+    settle: Settle,
+) -> PollAnswer:
+    """Send a poll that `share` has made, to the leader of most of its queues. What it said without
+    an answer the next one says again."""
+    try:
+        first = await sender.leader_of_most(share.queues)
+        answer, url = await sender.call(
+            "POST",
+            f"/v1/groups/{path_part(share.options.group)}/members:poll?body=base64",
+            body,
+            lines=POLL_LINES,
+            timeout_s=timeout_s,
+            is_long=True,
+            first=first,
+        )
+        return read_poll(answer, url, settle)
+    except BaseException:
+        share.unanswered(said)
+        raise
 
 
 async def _nothing() -> None:

@@ -53,4 +53,6 @@ def change(
             say(f"  {name}: {values[0]} → {values[1]}")
     for effect in shown.get("effects") or ():
         say(f"  {effect.get('detail') or effect.get('code')}")
+    for warning in shown.get("warnings") or ():
+        say(f"  warning: {warning}")
     return shown

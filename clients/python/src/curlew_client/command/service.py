@@ -87,16 +87,20 @@ class Service:
         from curlew_client.session import Session
 
         found = context_of(where)
-        self.namespace = found.get("namespace") or None
         self.timeout_s = seconds_of("--timeout", where.timeout)
         self.context = found
-        options = Options.of({"timeout": self.timeout_s, "tls": tls_of(found.get("ca_file"))})
+        options = Options.of(
+            {
+                "timeout": self.timeout_s,
+                "tls": tls_of(found.get("ca_file")),
+                "namespace": found.get("namespace") or None,
+            }
+        )
         self.session = Session(found["url"], key=found.get("key"), options=options)
         self.session.check_usable()
         connect_s = min(self.session.connect_timeout_s, self.timeout_s)
         self._pool = BlockingPool(options.tls, connect_s)
         self.sender = BlockingSender(self.session, self._pool)
-        self.lines = namespace_line(self.namespace)
         _OPEN.append(self)
 
     def close(self) -> None:
@@ -118,9 +122,9 @@ class Service:
         `wait_s`: how long the node may wait by intention.
         """
         target = path + (f"?{urlencode(_given(params))}" if params else "")
-        lines, body = self.lines, b""
+        lines, body = "", b""
         if json is not None:
-            lines += "content-type: application/json\r\n"
+            lines = "content-type: application/json\r\n"
             body = jsonlib.dumps(json, ensure_ascii=False).encode()
         answer, url = self.sender.call(
             method,
@@ -152,15 +156,6 @@ class Service:
             if not token:
                 return
             params["page_token"] = token
-
-
-def namespace_line(namespace: str | None) -> str:
-    """The header line of a namespace."""
-    if namespace is None:
-        return ""
-    if not (namespace.isascii() and namespace.isprintable()) or " " in namespace:
-        raise NotSo(f"--namespace is {namespace!r}; it has letters, digits, - and _ only")
-    return f"mq-namespace: {namespace}\r\n"
 
 
 def tls_of(ca_file: str | None) -> Any:

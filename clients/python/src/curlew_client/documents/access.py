@@ -35,6 +35,7 @@ class Audit(TypedDict):
 
     entries: list[AuditEntry]
     next_page_token: str | None
+    previous_page_token: str | None
     heads: list[AuditHead]
 
 
@@ -96,6 +97,7 @@ class Principal(TypedDict):
     namespace: str
     created_ms: int
     disabled: bool
+    allowed_from: list[str]
     version: int
     keys: list[Key]
 
@@ -121,6 +123,7 @@ class PrincipalSettings(TypedDict, total=False):
     resources: list[str]
     namespace: str
     disabled: bool
+    allowed_from: list[str]
 
 
 class NewKey(TypedDict):
@@ -171,5 +174,6 @@ class WhoAmI(TypedDict):
     roles: list[str]
     resources: list[str]
     namespace: str
+    allowed_from: list[str]
     allowed: bool | None
     rule: Rule | None

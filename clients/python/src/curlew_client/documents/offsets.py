@@ -54,6 +54,28 @@ class CommitAnswer(TypedDict):
     partial: NotRequired[list[str]]
 
 
+class RefusedCommit(TypedDict):
+    """A row that was not committed, and why. With `RELAY_INTERRUPTED` it may have been."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    code: str
+    detail: str
+
+
+class CommitPartAnswer(TypedDict):
+    """What is committed in the shards that answered, and the rows of the others."""
+
+    group: str
+    topic: str
+    offsets: list[QueueOffset]
+    dry_run: bool
+    effects: list[ConsumptionEffect]
+    partial: list[str]
+    refused: list[RefusedCommit]
+
+
 class CommitEntry(TypedDict):
     """Everything of the queue below `offset` is done."""
 

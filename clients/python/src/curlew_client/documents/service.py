@@ -165,6 +165,7 @@ class Shard(TypedDict):
     leader_url: str | None
     answers: bool
     queues: int
+    takes: str
     target_replicas: int
     min_in_sync: int
     high_watermark: int | None
@@ -226,6 +227,37 @@ class ReplicaReset(TypedDict):
     dry_run: bool
 
 
+class GroupLeft(TypedDict):
+    """What a group has not consumed of a topic in a shard."""
+
+    group: str
+    topic: str
+    messages: int
+
+
+class Left(TypedDict):
+    """What is in a shard and would be lost with it."""
+
+    groups: list[GroupLeft]
+    not_consumed: int
+    delayed: int
+    transactions: int
+    dead_letters: int
+    stored: int
+
+
+class Drain(TypedDict):
+    """What a shard takes of new messages, or would, and what is in it."""
+
+    shard: str
+    takes: str
+    changed: bool
+    left: Left
+    topics_only_here: list[str]
+    empty: bool
+    dry_run: bool
+
+
 class ClusterEvent(TypedDict):
     """What happened to a node or a shard."""
 
@@ -244,6 +276,7 @@ class RouteQueue(TypedDict):
     queue_id: int
     shard: str
     perm: str
+    takes: str
     epoch: int
     leader: str | None
     replicas: list[str]
@@ -256,6 +289,7 @@ class Route(TypedDict):
     generation: int
     metadata_version: int
     valid_ms: int
+    write_queues: int
     queues: list[RouteQueue]
 
 

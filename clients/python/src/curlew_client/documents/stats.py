@@ -117,6 +117,8 @@ class NodeStatistics(TypedDict):
     lag: int
     dead_letters: int
     stored_bytes: int
+    disk_bytes: int | None
+    disk_free_bytes: int | None
     counters: Counts
     rates: dict[str, Rates]
     series: Series

@@ -1,6 +1,7 @@
 """A message on its way out, checked; and the requests that carry it. Pure."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -17,6 +18,10 @@ HEADERS_BYTES_MAX: Final = 8 * 1024
 """More metadata than this goes as an envelope: nodes take 16 KiB of headers in all."""
 ENVELOPE: Final = "application/vnd.curlew+json"
 _INT32: Final = range(-(2**31), 2**31)
+_LEVEL: Final = re.compile(r"level:(?:[1-9]|1[0-8])")
+_SHOWN_AS_THEY_ARE: Final = (
+    *("tag", "sharding_key", "queue_id", "properties", "deliver_at_ms", "delay", "unique_id"),
+)
 
 
 class Message:
@@ -25,12 +30,13 @@ class Message:
     `body`: bytes, str (sent as UTF-8) or dict (sent as JSON, and its content type says so).
     `tag`: one label that consumers filter by. `keys`: values to find it by. `sharding_key`:
     messages of the same one go to the same queue, in order. `queue_id`: this queue. `properties`:
-    texts by name. `delay` (a duration) or `deliver_at_ms` (epoch milliseconds): when it becomes
-    visible. `unique_id`: an id of yours, to find it by. `flag`: a number that nobody looks at.
+    texts by name. `delay` (a duration, or RocketMQ's levels, `level:1` to `level:18`) or
+    `deliver_at_ms` (epoch milliseconds): when it becomes visible. `unique_id`: an id of yours, to
+    find it by. `flag`: a number that nobody looks at.
     """
 
     __slots__ = (
-        *("body", "content_type", "deliver_at_ms", "delay_ms", "flag", "keys"),
+        *("body", "content_type", "delay", "deliver_at_ms", "flag", "keys"),
         *("properties", "queue_id", "sharding_key", "tag", "unique_id"),
     )
 
@@ -57,7 +63,7 @@ class Message:
         self.queue_id = _count("queue_id", queue_id)
         self.properties = _properties_of(properties) if properties else None
         self.deliver_at_ms = _count("deliver_at_ms", deliver_at_ms)
-        self.delay_ms = None if delay is None else milliseconds_of("delay", delay)
+        self.delay = _delay(delay)
         self.unique_id = _unique(unique_id)
         self.flag = _flag(flag)
         if delay is not None and deliver_at_ms is not None:
@@ -66,7 +72,7 @@ class Message:
     @property
     def is_framed(self) -> bool:
         """Whether a batch frame can carry it: one queue, at once."""
-        return self.sharding_key is None and self.delay_ms is None and self.deliver_at_ms is None
+        return self.sharding_key is None and self.delay is None and self.deliver_at_ms is None
 
     @property
     def size(self) -> int:
@@ -95,8 +101,7 @@ class Message:
             from base64 import b64encode
 
             shown["body_base64"] = b64encode(self.body).decode("ascii")
-        names = "tag", "sharding_key", "queue_id", "properties", "deliver_at_ms", "unique_id"
-        for name in names:
+        for name in _SHOWN_AS_THEY_ARE:
             if (value := getattr(self, name)) is not None:
                 shown[name] = value
         if self.content_type is not None:
@@ -105,8 +110,6 @@ class Message:
             shown["flag"] = self.flag
         if self.keys:
             shown["keys"] = list(self.keys)
-        if self.delay_ms is not None:
-            shown["delay"] = f"{self.delay_ms}ms"
         return shown
 
 
@@ -178,13 +181,15 @@ def reply_request(topic: str, message: Message, wait_ms: int) -> SendRequest:
     return request
 
 
-def batch_request(topic: str, messages: list[Message], queue_id: int | None) -> SendRequest:
+def batch_request(
+    topic: str, messages: list[Message], queue_id: int | None, namespace: str | None = None
+) -> SendRequest:
     """The request of many messages of one topic, to one queue unless they have sharding keys."""
     target = f"/v1/topics/{path_part(topic)}/messages:batch"
     lines = "" if queue_id is None else f"mq-queue-id: {queue_id}\r\n"
     scope = topic, ANY_QUEUE if queue_id is None else queue_id
     if all(message.is_framed for message in messages):
-        maker = frames.RecordMaker(topic)
+        maker = frames.RecordMaker(topic if namespace is None else f"{namespace}%{topic}")
         body = frames.encode_frame([message.record(maker) for message in messages])
         lines += f"content-type: {frames.CONTENT_TYPE}\r\n"
     else:
@@ -217,8 +222,8 @@ def _lines_of(message: Message) -> str:
         lines += f"mq-sharding-key: {header_value(message.sharding_key)}\r\n"
     if message.queue_id is not None:
         lines += f"mq-queue-id: {message.queue_id}\r\n"
-    if message.delay_ms is not None:
-        lines += f"mq-delay: {message.delay_ms}ms\r\n"
+    if message.delay is not None:
+        lines += f"mq-delay: {message.delay}\r\n"
     if message.deliver_at_ms is not None:
         lines += f"mq-deliver-at: {message.deliver_at_ms}\r\n"
     if message.unique_id is not None:
@@ -229,6 +234,17 @@ def _lines_of(message: Message) -> str:
         text = json.dumps(message.properties, ensure_ascii=False, separators=(",", ":"))
         lines += f"mq-properties: {quote(text, safe='')}\r\n"
     return lines
+
+
+def _delay(value: Duration | None) -> str | None:
+    """As nodes take it."""
+    if value is None:
+        return None
+    if isinstance(value, str) and value.startswith("level:"):
+        if not _LEVEL.fullmatch(value):
+            raise ValueError(f"delay is {value!r}; levels are level:1 to level:18")
+        return value
+    return f"{milliseconds_of('delay', value)}ms"
 
 
 def _text(name: str, value: object) -> str | None:

@@ -9,6 +9,7 @@ the queue. A node that refuses as `NOT_LEADER` ends the route; that send goes on
 - A sharding key: the leader of the queue that it chooses. The node chooses the queue itself, so a
   route that is not the newest costs a relay and never another queue.
 - A receive looks at each leader of queues that are read, and waits at any node.
+- A pull goes to the leader of its queue, a poll to the leader of most of the member's queues.
 
 A lone node is not asked twice. With one address, a client learns the route behind its first send;
 when that has one shard it asks no more, unless a node answers as only nodes of a cluster do.
@@ -18,7 +19,7 @@ Thread-safe.
 
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from curlew_client.errors import CurlewError, QueueNotFound, ServiceError
@@ -47,21 +48,27 @@ _OF_CLUSTERS: Final = frozenset(
 
 class RoutedQueue(NamedTuple):
     """A queue that takes messages. `is_led`: whether a leader that answers is known; `url`: its
-    address, None when it cannot be used from here."""
+    address, None when it cannot be used from here; `keeps_keys`: its keys have not moved, as they
+    do while a shard drains."""
 
     queue_id: int
     shard: str
     is_led: bool
     url: str | None
+    keeps_keys: bool = True
 
 
 class Route(NamedTuple):
-    """Of a topic. `queues`: those that take messages, the first so many."""
+    """Of a topic. `queues`: those that take any message; `hashed`: those that keys are hashed over,
+    the first so many, though their shards may drain."""
 
     queues: Sequence[RoutedQueue]
+    hashed: Sequence[RoutedQueue]
     shard_count: int
+    read_at: Mapping[int, str | None]
+    """The leaders of the queues that are read, as `RoutedQueue.url`."""
     readers: Sequence[str | None]
-    """The leader of each shard with queues that are read, as `RoutedQueue.url`."""
+    """Of each shard with such queues."""
 
 
 class _Kept:
@@ -134,6 +141,7 @@ class Routes:
         self._kept: dict[str, _Kept] = {}
         self._aside_s: dict[str, float] = {}
         self._unreached_s: dict[str, float] = {}
+        self._silent_s: dict[str, float] = {}
         self._turn = 0
         self._lock = threading.Lock()
 
@@ -164,7 +172,7 @@ class Routes:
         try:
             document = json.loads(body)
             valid_s = min(document["valid_ms"] / 1_000, VALID_S_MAX)
-            route = self._read(document["queues"])
+            route = self._read(document["queues"], document.get("write_queues"))
         except (ValueError, TypeError, KeyError):
             self.fail(topic, now_s + REFUSED_S)
             return
@@ -185,20 +193,27 @@ class Routes:
             kept.is_asked = False
             kept.due_s = due_s
 
-    def _read(self, rows: Sequence[Mapping[str, Any]]) -> Route:
+    def _read(self, rows: Sequence[Mapping[str, Any]], write_queues: int | None) -> Route:
+        """`write_queues` None: from a node of an older version, where no shard drains."""
         shard_count = len({row["shard"] for row in rows})
         learn = self._learn if shard_count > 1 or self._is_cluster else _no_node
         queues: list[RoutedQueue] = []
+        hashed: list[RoutedQueue] = []
+        read_at: dict[int, str | None] = {}
         readers: dict[str, str | None] = {}
         for row in rows:
             leader = None if row["leader"] is None else learn(row["leader"])
             url = None if leader is None else leader.url
             is_led = row["leader"] is not None
-            if "w" in row["perm"] and row["queue_id"] == len(queues):
-                queues.append(RoutedQueue(row["queue_id"], row["shard"], is_led, url))
+            keeps_keys = row.get("takes", "all") != "none"
+            queue = RoutedQueue(row["queue_id"], row["shard"], is_led, url, keeps_keys)
+            if "w" in row["perm"]:
+                queues.append(queue)
+            if "w" in row["perm"] if write_queues is None else row["queue_id"] < write_queues:
+                hashed.append(queue)
             if "r" in row["perm"]:
-                readers[row["shard"]] = url
-        return Route(queues, shard_count, list(readers.values()))
+                read_at[row["queue_id"]] = readers[row["shard"]] = url
+        return Route(queues, hashed, shard_count, read_at, list(readers.values()))
 
     # --- choosing
 
@@ -213,7 +228,7 @@ class Routes:
             queue = self._choose(route, now_s)
         elif request.scope[1] != ANY_QUEUE:
             named = request.scope[1]
-            queue = route.queues[named] if named < len(route.queues) else None
+            queue = route.hashed[named] if named < len(route.hashed) else None
         elif request.sharding_key is not None:
             queue = _of_key(route, request.sharding_key)
         if queue is None:
@@ -267,16 +282,40 @@ class Routes:
         urls = list(dict.fromkeys(url for url in kept.route.readers if url is not None))
         return urls if all(self.may_ask(url, now_s) for url in urls) else []
 
+    def leader_of_most(self, queues: Iterable[tuple[str, int]], now_s: float) -> str | None:
+        """Who leads most of these queues of topics, and can be used from here; where several lead
+        as many, the first one's leader, so that members do not all ask the same. None: any node."""
+        if not self.is_on or not self._is_cluster:
+            return None
+        counts: dict[str, int] = {}
+        for topic, queue_id in queues:
+            kept = self._kept.get(topic)
+            url = None if kept is None or kept.route is None else kept.route.read_at.get(queue_id)
+            if url is not None and self._may_poll(url, now_s):
+                counts[url] = counts.get(url, 0) + 1
+        return max(counts, key=counts.__getitem__, default=None)
+
     def may_ask(self, url: str, now_s: float) -> bool:
         """Whether a leader is not left alone, since it could not be reached."""
         return self._unreached_s.get(url, 0) <= now_s
+
+    def _may_poll(self, url: str, now_s: float) -> bool:
+        return self.may_ask(url, now_s) and self._silent_s.get(url, 0) <= now_s
+
+    def unreached(self, url: str, now_s: float) -> None:
+        """Others are asked for a while."""
+        self._unreached_s[url] = now_s + UNREACHED_S
+
+    def silent(self, url: str, now_s: float) -> None:
+        """A request that waits by intention had no answer: others are polled for a while."""
+        self._silent_s[url] = now_s + UNREACHED_S
 
     def not_read(
         self, topic: str, url: str, error: CurlewError, now_s: float, *, is_of_the_node: bool
     ) -> None:
         """A leader did not answer, or leads no more; the next request asks for the route."""
         if is_of_the_node:
-            self._unreached_s[url] = now_s + UNREACHED_S
+            self.unreached(url, now_s)
         if is_of_the_node or is_not_leader(error):
             self._expire(topic)
 
@@ -299,12 +338,13 @@ class Routes:
         if self._may_be_on and is_of_cluster:
             self.is_on = True
             self._expire(request.topic)
-        if way is not None and way.may_choose and isinstance(error, QueueNotFound):
+        is_closed = isinstance(error, ServiceError) and error.code == "NO_PERMISSION"
+        if way is not None and way.may_choose and (is_closed or isinstance(error, QueueNotFound)):
             self._expire(request.topic)
         if way is None or not (is_of_the_node or error.retryable):
             return
         if way.url is not None and is_of_the_node:
-            self._unreached_s[way.url] = now_s + UNREACHED_S
+            self.unreached(way.url, now_s)
         if not is_not_leader(error):
             self._aside_s[way.shard] = now_s + ASIDE_S
         self._expire(request.topic)
@@ -339,4 +379,19 @@ def _no_node(_url: object) -> Node | None:
 
 
 def _of_key(route: Route, sharding_key: str) -> RoutedQueue:
-    return route.queues[abs(java_hash(sharding_key)) % len(route.queues)]
+    number = java_hash(sharding_key)
+    queue = route.hashed[abs(number) % len(route.hashed)]
+    if queue.keeps_keys:
+        return queue
+    queues = [each for each in route.hashed if each.keeps_keys] or route.queues
+    bits = number & 0xFFFFFFFF
+    return max(queues, key=lambda each: (_mixed(bits ^ _mixed(each.queue_id + 1)), each.queue_id))
+
+
+def _mixed(number: int) -> int:
+    """The last step of MurmurHash3, 32 bits; nodes choose so, too."""
+    number ^= number >> 16
+    number = number * 0x85EBCA6B & 0xFFFFFFFF
+    number ^= number >> 13
+    number = number * 0xC2B2AE35 & 0xFFFFFFFF
+    return number ^ number >> 16

@@ -11,7 +11,7 @@ from app.cluster.metadata.nodes import row_questions
 from app.cluster.metadata.nodes.row_questions import RowQuestions, Rows
 from app.cluster.metadata.nodes.shard_rows import ChangedRow, SeenRow
 from app.cluster.replication.events import DatabaseAway, RowChanged, RowSeen
-from app.cluster.replication.shard_row import Renew, RowChange, ShardRow
+from app.cluster.replication.shard_row import HandOver, Renew, RowChange, ShardRow
 from app.cluster.replication.terms import Term
 from app.domain.errors import MetadataUnavailable
 from tests.support.nodes.waiting import until
@@ -155,3 +155,30 @@ async def test_behind_its_end_nothing_is_asked(asking: Asking) -> None:
     for _ in range(5):
         await asyncio.sleep(0)
     assert (asking.rows.asked, asking.answers) == ([None], [])
+
+
+@pytest.mark.parametrize("is_under_way", [False, True])
+async def test_a_hand_over_is_carried_out_before_the_end(
+    asking: Asking, is_under_way: bool
+) -> None:
+    """And nothing else that waits: one that has stopped is not to be elected."""
+    last = HandOver(Term(4, 40), "b")
+    others: list[RowChange] = [RENEW, Renew(Term(5, 50), 500)]
+    for change in [last, *others] if is_under_way else [*others, last]:
+        asking.questions.change_row(change)
+    await until(lambda: bool(asking.rows.asked))
+    closing = asyncio.ensure_future(asking.questions.close())
+    await asyncio.sleep(0)
+    asking.rows.let.set()
+    await closing
+    assert asking.rows.asked == ([last] if is_under_way else [RENEW, last])
+
+
+async def test_the_end_does_not_wait_for_a_database_that_is_silent(
+    asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_questions, "CLOSING_SECONDS", 0.01)
+    asking.questions.change_row(HandOver(Term(4, 40), "b"))
+    await until(lambda: bool(asking.rows.asked))
+    await asking.questions.close()
+    assert not asking.answers

@@ -1,6 +1,6 @@
 """Principals and their keys, roles, policies, and the audit."""
 
-from typing import Unpack
+from typing import Literal, Unpack
 
 from curlew_client.aio.admin.asking import AsyncAsking
 from curlew_client.documents.access import (
@@ -42,10 +42,11 @@ class AsyncAccess(AsyncAsking):
         principal: str | None = None,
         action: str | None = None,
         resource: str | None = None,
+        direction: Literal["forward", "backward"] | None = None,
         page_token: str | None = None,
         page_size: int | None = None,
     ) -> Audit:
-        """Who changed what, and whom it was denied."""
+        """Who changed what, and whom it was denied; `backward`: the newest first."""
         return await self._ask(
             Audit,
             "GET",
@@ -55,6 +56,7 @@ class AsyncAccess(AsyncAsking):
                 "principal": principal,
                 "action": action,
                 "resource": resource,
+                "direction": direction,
                 "page_token": page_token,
                 "page_size": page_size,
             },

@@ -6,6 +6,7 @@ from curlew_client.aio.admin.asking import AsyncAsking
 from curlew_client.documents.offsets import (
     AllGroupOffsets,
     CommitAnswer,
+    CommitPartAnswer,
     GroupOffsets,
     OffsetCommit,
     OffsetReset,
@@ -77,7 +78,7 @@ class AsyncOffsets(AsyncAsking):
         *,
         dry_run: bool = False,
         **settings: Unpack[OffsetCommit],
-    ) -> CommitAnswer:
+    ) -> CommitAnswer | CommitPartAnswer:
         """Commit offsets of a group in a topic."""
         return await self._ask(
             CommitAnswer,

@@ -7,6 +7,7 @@ from curlew_client.documents.service import (
     ClusterEvent,
     Config,
     ConfigChange,
+    Drain,
     ErrorCodeList,
     HandOver,
     Namespace,
@@ -65,6 +66,24 @@ class AsyncService(AsyncAsking):
             f"/v1/shards/{part(shard)}/hand-over",
             json={} if node is None else {"node": node},
             params={"dry_run": dry_run},
+        )
+
+    async def drain_shard(self, shard: str, *, keys: bool = False, dry_run: bool = False) -> Drain:
+        """Drain a shard that is to be taken away: what is new goes to others, messages of a key
+        only with `keys`, as order and idempotence do not hold across that moment. Says what is
+        left; asked again, too."""
+        return await self._ask(
+            Drain,
+            "POST",
+            f"/v1/shards/{part(shard)}/drain",
+            json={"keys": keys},
+            params={"dry_run": dry_run},
+        )
+
+    async def undo_drain(self, shard: str, *, dry_run: bool = False) -> Drain:
+        """Have a shard that drains take messages again; keys that had moved come back."""
+        return await self._ask(
+            Drain, "DELETE", f"/v1/shards/{part(shard)}/drain", params={"dry_run": dry_run}
         )
 
     async def elect_replica(

@@ -1,7 +1,7 @@
 # Made from aio/admin/access.py by make_blocking.py. Change that, and run it.
 """Principals and their keys, roles, policies, and the audit."""
 
-from typing import Unpack
+from typing import Literal, Unpack
 
 from curlew_client.blocking.admin.asking import Asking
 from curlew_client.documents.access import (
@@ -43,10 +43,11 @@ class Access(Asking):
         principal: str | None = None,
         action: str | None = None,
         resource: str | None = None,
+        direction: Literal["forward", "backward"] | None = None,
         page_token: str | None = None,
         page_size: int | None = None,
     ) -> Audit:
-        """Who changed what, and whom it was denied."""
+        """Who changed what, and whom it was denied; `backward`: the newest first."""
         return self._ask(
             Audit,
             "GET",
@@ -56,6 +57,7 @@ class Access(Asking):
                 "principal": principal,
                 "action": action,
                 "resource": resource,
+                "direction": direction,
                 "page_token": page_token,
                 "page_size": page_size,
             },

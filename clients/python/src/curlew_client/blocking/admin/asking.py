@@ -49,7 +49,7 @@ class Asking:
                 node.url + path,
                 json=json,
                 params=params,
-                headers={**session.authorization, **(headers or {})},
+                headers={**session.headers_of(path), **(headers or {})},
             )
         except httpx.HTTPError as error:
             raise lost(error, node.url, has_written=True) from error

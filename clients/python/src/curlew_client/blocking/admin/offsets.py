@@ -7,6 +7,7 @@ from curlew_client.blocking.admin.asking import Asking
 from curlew_client.documents.offsets import (
     AllGroupOffsets,
     CommitAnswer,
+    CommitPartAnswer,
     GroupOffsets,
     OffsetCommit,
     OffsetReset,
@@ -74,7 +75,7 @@ class Offsets(Asking):
         *,
         dry_run: bool = False,
         **settings: Unpack[OffsetCommit],
-    ) -> CommitAnswer:
+    ) -> CommitAnswer | CommitPartAnswer:
         """Commit offsets of a group in a topic."""
         return self._ask(
             CommitAnswer,

@@ -74,12 +74,7 @@ def put(
         body["namespace"] = bound_to
     path = f"/v1/policies/{part(name)}"
     done = f"policy {name} is kept"
-    shown = change(
-        Service(where), "PUT", path, body=body, dry_run=dry_run, as_json=where.json, done=done
-    )
-    if not where.json:
-        for warning in shown.get("warnings") or ():
-            say(f"  {warning}")
+    change(Service(where), "PUT", path, body=body, dry_run=dry_run, as_json=where.json, done=done)
 
 
 @app.command

@@ -25,13 +25,15 @@ def list_(prefix: str = "", /, *, where: Where = Where()) -> None:
         print_json(found)
         return
     print_table(
-        ("principal", "roles", "namespace", "disabled", "keys", "last used"),
+        ("principal", "roles", "namespace", "disabled", "from", "keys", "last used"),
         [
             (
                 each["name"],
                 each["roles"],
                 each["namespace"],
                 each["disabled"],
+                # A node of an earlier version lets everybody in from anywhere, and does not say so.
+                each.get("allowed_from") or "anywhere",
                 [key["id"] for key in each["keys"]],
                 time_text(max((key["last_used_ms"] or 0 for key in each["keys"]), default=0) or ""),
             )
@@ -57,6 +59,7 @@ def put(
     resource: Annotated[tuple[str, ...], Parameter(negative=())] = (),
     bound_to: str | None = None,
     disabled: bool | None = None,
+    from_: Annotated[tuple[str, ...], Parameter(name="--from", negative=())] = (),
     dry_run: DryRun = False,
     where: Where = Where(),
 ) -> None:
@@ -72,6 +75,9 @@ def put(
         The one namespace that it belongs to.
     disabled
         Whether its keys are refused.
+    from_
+        A network or address that it is let in from, such as 10.0.0.0/8; again for more. Without
+        one: from anywhere.
     """
     body: dict[str, object] = {}
     if role:
@@ -82,6 +88,8 @@ def put(
         body["namespace"] = bound_to
     if disabled is not None:
         body["disabled"] = disabled
+    if from_:
+        body["allowed_from"] = list(from_)
     path = f"/v1/principals/{part(name)}"
     done = f"principal {name} is kept; `curlew principal new-key {name}` gives it a key"
     change(Service(where), "PUT", path, body=body, dry_run=dry_run, as_json=where.json, done=done)

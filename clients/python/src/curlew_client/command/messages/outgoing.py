@@ -1,14 +1,12 @@
 """Sends of a command: one message, or many in batches and at a rate."""
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
-from urllib.parse import quote
 
 from curlew_client.command.service import Service
 from curlew_client.errors import CurlewError
-from curlew_client.producing.messages import Message, SendRequest, batch_request, send_request
+from curlew_client.producing.messages import Message, batch_request, send_request
 from curlew_client.results import SendResult, result_of, results_of
 
 BATCH_MESSAGES: Final = 500
@@ -21,7 +19,6 @@ RETRIES: Final = 3
 def send_one(service: Service, topic: str, message: Message) -> SendResult:
     """Send a message, numbered, so that a repeated attempt stores it once."""
     request = send_request(topic, message, service.session.options.compress_from)
-    request.lines += service.lines
     reply = service.sender.send(request, service.timeout_s, RETRIES)
     if reply is None:
         return SendResult(topic, is_duplicate=True)
@@ -30,26 +27,14 @@ def send_one(service: Service, topic: str, message: Message) -> SendResult:
 
 def send_batch(service: Service, topic: str, messages: list[Message]) -> None:
     """Send messages of one queue or of none: all are stored, or none."""
-    request = _batch(service, topic, messages)
+    namespace = service.session.options.namespace
+    request = batch_request(topic, messages, messages[0].queue_id, namespace)
     reply = service.sender.send(request, service.timeout_s, RETRIES)
     if reply is None:
         return
     for result in results_of(reply[0], topic, len(messages), reply[1]):
         if isinstance(result, CurlewError):
             raise result
-
-
-def _batch(service: Service, topic: str, messages: list[Message]) -> SendRequest:
-    queue_id = messages[0].queue_id
-    if service.namespace is None:
-        return batch_request(topic, messages, queue_id)
-    # a frame has stored names in it, which are the node's business
-    entries = [message.envelope() for message in messages]
-    body = json.dumps({"messages": entries}, ensure_ascii=False).encode()
-    lines = "content-type: application/json\r\nprefer: handling=strict\r\n" + service.lines
-    scope = topic, -1 if queue_id is None else queue_id
-    target = f"/v1/topics/{quote(topic, safe='')}/messages:batch"
-    return SendRequest(topic, target, lines, body, scope, len(messages))
 
 
 def send_many(

@@ -82,12 +82,11 @@ def _events(
     given = {name: value for name, value in params.items() if value is not None}
     if cursor is not None:
         given.pop("tail")
-    headers = {**service.session.authorization, "Accept": "text/event-stream"}
-    if service.namespace is not None:
-        headers["MQ-Namespace"] = service.namespace
+    target = f"/v1/topics/{part(topic)}/stream"
+    headers = {**service.session.headers_of(target), "Accept": "text/event-stream"}
     if cursor is not None:
         headers["Last-Event-ID"] = cursor
-    path = f"{node.prefix}/v1/topics/{part(topic)}/stream?{urlencode(given)}"
+    path = f"{node.prefix}{target}?{urlencode(given)}"
     connection: http.client.HTTPConnection
     if node.is_tls:
         tls = service.session.options.tls

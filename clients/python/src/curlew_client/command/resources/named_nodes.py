@@ -11,9 +11,9 @@ from curlew_client.command.contexts import Context, Contexts
 from curlew_client.command.entry import Exit
 from curlew_client.command.output import print_json, print_table, say
 from curlew_client.command.running import new_app
-from curlew_client.command.service import key_in, namespace_line
+from curlew_client.command.service import key_in
 from curlew_client.command.words import NotSo
-from curlew_client.options import key_of, node_of
+from curlew_client.options import check_namespace, key_of, node_of
 
 app = new_app("context", "Servers by name, each with its address and its key.")
 
@@ -54,7 +54,7 @@ def add(
     if key is not None and (checked := key_of(key)) is not None:
         found["key"] = checked
     if namespace:
-        namespace_line(namespace)
+        check_namespace(namespace)
         found["namespace"] = namespace
     if ca_file is not None:
         found["ca_file"] = str(ca_file.absolute())

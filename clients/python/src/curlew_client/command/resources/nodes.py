@@ -11,6 +11,7 @@ from curlew_client.command.entry import Exit
 from curlew_client.command.output import print_fields, print_json, print_line, print_table, say
 from curlew_client.command.running import new_app
 from curlew_client.command.service import Document, Service, Where, part
+from curlew_client.command.shards.drains import drain
 from curlew_client.command.shards.replicas import remove_node, reset_replica
 from curlew_client.command.words import NotSo, pairs_of, time_text, value_of
 from curlew_client.errors import ServiceError
@@ -23,6 +24,7 @@ cluster = new_app("cluster", "The nodes that share the metadata, and their shard
 hand_over = new_app("hand-over", "Have another node lead a shard of several replicas.")
 clients = new_app("clients", "One client by its id: what it consumes and produces.")
 config = new_app("config", "The settings of the node, and those that change while it runs.")
+cluster.command(drain)
 cluster.command(remove_node)
 cluster.command(reset_replica)
 
@@ -67,11 +69,12 @@ def cluster_(*, where: Where = Where()) -> int:
         print_json(found)
         return Exit.DONE if is_whole else Exit.REFUSED
     print_table(
-        ("shard", "answers", "leader", "url", "queues", "epoch"),
+        ("shard", "answers", "takes", "leader", "url", "queues", "epoch"),
         [
             (
                 each["name"],
                 each["answers"],
+                each["takes"],
                 each["leader"] or "",
                 each["leader_url"] or "",
                 each["queues"],

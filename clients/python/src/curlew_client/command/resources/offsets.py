@@ -110,11 +110,14 @@ def copy(
     params = {"dry_run": True} if dry_run else None
     body = {"offsets": entries, "force": True}
     shown = service.request("PUT", path, json=body, params=params)
+    refused = shown.get("refused", [])
     if where.json:
         print_json(shown)
     else:
-        say(f"{'would be' if dry_run else 'put'}: {len(entries)} queues")
-    return Exit.DONE
+        say(f"{'would be' if dry_run else 'put'}: {len(entries) - len(refused)} queues")
+        for each in refused:
+            say(f"not queue {each['queue_id']}: {each['detail']}")
+    return Exit.REFUSED if refused else Exit.DONE
 
 
 snapshot = new_app("snapshot", "The offsets of a group, kept under names to go back to.")

@@ -2,8 +2,8 @@
 
 import pytest
 
+from app.api.peers.handshake import Answering, Asking, Refused
 from app.api.relay.envelope import Envelope, opened
-from app.api.relay.handshake import Answering, Asking, Refused
 from app.runtime.secure.cluster_secret import ClusterSecret
 
 OURS, OTHER = ClusterSecret(b"a" * 32), ClusterSecret(b"b" * 32)

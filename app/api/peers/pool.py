@@ -3,15 +3,17 @@
 import asyncio
 import logging
 import ssl
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
-from app.api.relay.handshake import SECONDS, Refused
-from app.api.relay.peer_connection import Connecting, PeerConnection
-from app.domain.limits import RELAY_CONNECTIONS_MAX
+from app.api.peers.connection import Connecting, PeerConnection
+from app.api.peers.handshake import SECONDS, Refused
+from app.domain.errors import TooManyRequests
+from app.domain.limits import RELAY_CONNECTIONS_MAX, RELAY_CONNECTIONS_PER_PRINCIPAL_MAX
+from app.domain.quotas.quota import Quota
 from app.runtime.secure.cluster_secret import ClusterSecret
 from app.runtime.secure.tls_files import TlsFiles
 
@@ -22,6 +24,9 @@ TLS_CONNECT_SECONDS: Final = 3.0
 """The same with TLS; the other side takes its time behind handshakes from here that have failed."""
 DOWN_SECONDS: Final = 0.5
 """How long a node that could not be reached is not tried again."""
+CONNECTING_MAX: Final = 32
+"""Connections to one node that are begun at a time: it ends the oldest of many that have proved
+nothing yet, `CLUSTER_HANDSHAKES_MAX` of all nodes."""
 
 
 class NotReached(Exception):
@@ -33,9 +38,21 @@ class _Peer:
     """One other node."""
 
     idle: deque[PeerConnection] = field(default_factory=deque)
+    of_principals: Counter[str] = field(default_factory=Counter)
+    """Those that are not idle."""
     open_count: int = 0
     down_until_s: float = 0.0
     why: str = ""
+    connecting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONNECTING_MAX))
+
+    def pop_idle(self) -> PeerConnection | None:
+        """One that is ready."""
+        while self.idle:
+            kept = self.idle.pop()
+            if kept.is_open:
+                return kept
+            self.open_count -= 1
+        return None
 
 
 C = TypeVar("C", bound=Connecting)
@@ -61,21 +78,50 @@ class Peers:
         peer = self._peers.get(url)
         return peer is None or peer.down_until_s <= self._monotonic_s()
 
-    async def acquire(self, url: str) -> PeerConnection:
-        """A connection that is ready, to be given back to `release`. Raises `NotReached`."""
+    async def acquire(self, url: str, principal: str | None = None) -> PeerConnection:
+        """A connection that is ready, to be given back to `release`. Raises `NotReached`;
+        `TooManyRequests` when the principal in whose name it is has its share."""
         peer = self._peers.setdefault(url, _Peer())
-        while peer.idle:
-            kept = peer.idle.pop()
-            if kept.is_open:
-                return kept
-            peer.open_count -= 1
-        if peer.down_until_s > self._monotonic_s():
-            raise NotReached(peer.why)
+        if principal is None:
+            return await self._acquired(url, peer)
+        held = peer.of_principals
+        if held[principal] >= RELAY_CONNECTIONS_PER_PRINCIPAL_MAX:
+            raise TooManyRequests(
+                f"principal {principal!r} has {held[principal]} requests under way that another"
+                " node answers",
+                hint="let some end; or ask the node that leads, as GET …/route says",
+                quota=Quota(
+                    "relayed-requests",
+                    RELAY_CONNECTIONS_PER_PRINCIPAL_MAX,
+                    "concurrent-requests",
+                    0,
+                ),
+                retry_after_s=1,
+            )
+        held[principal] += 1
+        try:
+            made = await self._acquired(url, peer)
+        except BaseException:
+            _let_go(held, principal)
+            raise
+        made.principal = principal
+        return made
+
+    async def _acquired(self, url: str, peer: _Peer) -> PeerConnection:
+        if (kept := peer.pop_idle()) is not None:
+            return kept
+        self._check_up(peer)
         if peer.open_count >= RELAY_CONNECTIONS_MAX:
             raise NotReached(f"{peer.open_count} requests are under way to it")
         peer.open_count += 1
         try:
-            return await self.connect(url, lambda: PeerConnection(self._secret))
+            async with peer.connecting:
+                kept = peer.pop_idle()  # given back meanwhile
+                if kept is not None:
+                    peer.open_count -= 1
+                    return kept
+                self._check_up(peer)
+                return await self.connect(url, lambda: PeerConnection(self._secret))
         except BaseException as error:
             peer.open_count -= 1
             if isinstance(error, NotReached):
@@ -87,9 +133,16 @@ class Peers:
             if len(self._peers) > RELAY_CONNECTIONS_MAX:  # nodes that moved long ago
                 self._peers = {key: each for key, each in self._peers.items() if each.open_count}
 
+    def _check_up(self, peer: _Peer) -> None:
+        if peer.down_until_s > self._monotonic_s():
+            raise NotReached(peer.why)
+
     def release(self, url: str, connection: PeerConnection) -> None:
         """Give a connection back, whatever became of it."""
         peer = self._peers.setdefault(url, _Peer(open_count=1))
+        if connection.principal is not None:
+            _let_go(peer.of_principals, connection.principal)
+            connection.principal = None
         if connection.is_reusable():
             peer.why = ""
             peer.idle.append(connection)
@@ -144,3 +197,9 @@ class Peers:
         if self._tls is None:
             raise NotReached("it speaks TLS, and this node has no cluster_tls_cert_file")
         raise NotReached("it speaks no TLS, and this node has cluster_tls_cert_file")
+
+
+def _let_go(held: Counter[str], principal: str) -> None:
+    held[principal] -= 1
+    if held[principal] <= 0:
+        del held[principal]

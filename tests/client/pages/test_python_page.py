@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.nodes.node import run_node
 
-PAGE = Path(__file__).parents[2] / "docs" / "clients" / "python.md"
+PAGE = Path(__file__).parents[3] / "docs" / "clients" / "python.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 

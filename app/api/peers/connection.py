@@ -11,7 +11,7 @@ import httptools
 from typing_extensions import override
 
 from app.api.http.request_context import Headers
-from app.api.relay.handshake import LINE_BYTES_MAX, Asking, Refused
+from app.api.peers.handshake import LINE_BYTES_MAX, Asking, Refused
 from app.domain.limits import KIB
 from app.runtime.secure.cluster_secret import ClusterSecret
 
@@ -84,6 +84,8 @@ class PeerConnection(Connecting):
     def __init__(self, secret: ClusterSecret) -> None:
         super().__init__(Asking(secret))
         self.is_open = False
+        self.principal: str | None = None
+        """In whose name the request is that has it; None: nobody's, or it is idle."""
         self._waiter: asyncio.Future[None] | None = None
         self._can_write = asyncio.Event()
         self._can_write.set()

@@ -1,0 +1,1 @@
+"""A shard that is drained before it is taken away."""

@@ -1,0 +1,1 @@
+"""A closed cluster, attacked, and what of it ends when a right does."""

@@ -9,7 +9,8 @@ What is handed out is a file, whole, because fixtures may live as long as their 
 two exceptions: what uses the one Spark session goes to one process, and tests of `APART`, each long
 and with nothing in common, are handed out one by one.
 
-A test that fails is named at once: a run that is ended early, or dies, has then said what failed.
+A test that fails is named at once, with its cause: a run that is ended early, or dies, has then
+said what failed.
 
 Without `-n` the order changes nothing.
 """
@@ -81,6 +82,10 @@ LONGEST_FIRST: Final = (
 Files that are not named follow in the order of their names."""
 
 
+WHY_MAX: Final = 200
+"""Characters of a cause in the line that names a failure."""
+
+
 def unit_of(nodeid: str) -> str:
     """What is handed out together with this test."""
     path = nodeid.partition("::")[0]
@@ -122,7 +127,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
-        print(f"\n{report.outcome.upper()} at {report.when}: {report.nodeid}", flush=True)
+        print(f"\n{failure_line(report)}", flush=True)
+
+
+def failure_line(report: pytest.TestReport) -> str:
+    """What failed, when, and the first line of why: whoever sees no traceback sees the cause."""
+    why = report.longreprtext
+    if crash := getattr(report.longrepr, "reprcrash", None):
+        why = crash.message
+    first = next((line.strip() for line in why.splitlines() if line.strip()), "")
+    return f"FAILED at {report.when}: {report.nodeid}: {first[:WHY_MAX]}"
 
 
 @pytest.hookimpl(trylast=True)

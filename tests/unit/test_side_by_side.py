@@ -13,6 +13,8 @@ from tests.support.side_by_side import (
     APART,
     LONGEST_FIRST,
     OF_THE_SPARK_SESSION,
+    WHY_MAX,
+    failure_line,
     unit_of,
 )
 
@@ -125,3 +127,19 @@ def test_what_takes_longest_stands_in_front_when_tests_are_divided(is_divided: b
     side_by_side.pytest_collection_modifyitems(config, row)
     in_order = [*as_collected[1:], as_collected[0]] if is_divided else as_collected
     assert [item.nodeid for item in row] == in_order
+
+
+def test_a_failure_is_named_with_its_cause() -> None:
+    cause = "no space left on device\n" + "more\n"
+    failed = pytest.TestReport("tests/a.py::test_b", ("a", 1, "b"), {}, "failed", cause, "setup")
+    assert failure_line(failed) == "FAILED at setup: tests/a.py::test_b: no space left on device"
+
+
+def test_the_cause_of_an_exception_is_its_message_and_bounded() -> None:
+    with pytest.raises(ValueError, match="x") as caught:
+        raise ValueError("x" * (WHY_MAX + 1))
+    failed = pytest.TestReport(
+        "tests/a.py::test_b", ("a", 1, "b"), {}, "failed", caught.getrepr(), "call"
+    )
+    expected = f"ValueError: {'x' * WHY_MAX}"[:WHY_MAX]
+    assert failure_line(failed) == f"FAILED at call: tests/a.py::test_b: {expected}"

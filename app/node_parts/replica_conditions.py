@@ -86,14 +86,30 @@ class ReplicaConditions(Following):
             condition(ConditionCode.REPLICA_ALARM, f"{each.code}: {each.detail}")
             for each in status.alarms
         ]
-        if status.role is Role.LEADER and len(status.in_sync) < view.target_count:
-            said = [f"{each.node} ({each.why_not})" for each in status.members if each.why_not]
-            known = 1 + len(status.members)
-            if view.target_count > view.member_count:
-                said.append(f"{view.target_count - view.member_count} have not joined")
-            if view.member_count > known:
-                said.append(f"{view.member_count - known} that the leader is yet to hear of")
-            text = f"{len(status.in_sync)} of {view.target_count} replicas of the shard"
-            text += f" {view.shard!r} are in sync; not: {', '.join(said)}"
-            found.append(condition(ConditionCode.REPLICAS_BEHIND, text))
+        if status.role is Role.LEADER and _is_behind(status, view.target_count):
+            found.append(condition(ConditionCode.REPLICAS_BEHIND, _behind(status, view)))
         return found
+
+
+def _is_behind(status: ReplicaStatus, target_count: int) -> bool:
+    """One that was in sync stays so for the leader where the set would get too small without it."""
+    return len(status.in_sync) < target_count or status.lacking_count > 0
+
+
+def _behind(status: ReplicaStatus, view: ReplicaView) -> str:
+    said = [f"{each.node} ({each.why_not})" for each in status.members if each.why_not]
+    known = 1 + len(status.members)
+    if view.target_count > view.member_count:
+        said.append(f"{view.target_count - view.member_count} have not joined")
+    if view.member_count > known:
+        said.append(f"{view.member_count - known} that the leader is yet to hear of")
+    text = f"{len(status.in_sync)} of {view.target_count} replicas of the shard"
+    text += f" {view.shard!r} are in sync"
+    if said:
+        text += f"; not: {', '.join(said)}"
+    if status.lacking_count:
+        away = [each.node for each in status.members if each.is_in_sync and not each.is_connected]
+        if away:
+            text += f"; in sync and not connected: {', '.join(away)}"
+        text += f"; sends are refused, as {status.lacking_count} more would have to answer"
+    return text

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from app.broker.health import ConditionCode, NodeState
 from app.node_parts.replica_conditions import ReplicaConditions, ReplicaView
-from app.replica.replica_status import NOTHING, Role
+from app.replica.replica_status import NOTHING, MemberStatus, ReplicaStatus, Role
 
 
 def following(state: NodeState) -> ReplicaConditions:
@@ -33,3 +33,36 @@ def test_a_leader_whose_clock_is_off_does() -> None:
     state.clock.saw(10_000, 10_000, 0)
     assert not state.obstacles()
     assert [each.code for each in state.troubles()] == [ConditionCode.CLOCK_APART]
+
+
+def of_leader(status: ReplicaStatus, target_count: int) -> list[str]:
+    """What it says of its followers."""
+    view = ReplicaView("orders", status, target_count, 2, target_count, None)
+    conditions = ReplicaConditions(NodeState(), lambda: view, lambda _kind: False)
+    found = conditions.of_replica()
+    assert {each.code for each in found} <= {ConditionCode.REPLICAS_BEHIND}
+    return [each.detail for each in found]
+
+
+def member(node: str, why_not: str | None, *, is_connected: bool) -> MemberStatus:
+    return MemberStatus(node, why_not is None, why_not, 7, 7, 0, 0, is_connected)
+
+
+def test_a_leader_without_the_last_follower_in_sync_says_that_sends_are_refused() -> None:
+    """The set stays as it was: without that follower it would be too small."""
+    status = replace(NOTHING, role=Role.LEADER, leader="a", in_sync=("a", "b"), lacking_count=1)
+    away = replace(status, members=(member("b", None, is_connected=False),))
+    assert of_leader(away, 2) == [
+        "2 of 2 replicas of the shard 'orders' are in sync; in sync and not connected: b;"
+        " sends are refused, as 1 more would have to answer"
+    ]
+    out = member("c", "it is not connected", is_connected=False)
+    assert of_leader(replace(away, members=(*away.members, out)), 3) == [
+        "2 of 3 replicas of the shard 'orders' are in sync; not: c (it is not connected); in sync"
+        " and not connected: b; sends are refused, as 1 more would have to answer"
+    ]
+
+
+def test_a_leader_with_all_in_sync_says_nothing() -> None:
+    status = replace(NOTHING, role=Role.LEADER, leader="a", in_sync=("a", "b"))
+    assert of_leader(replace(status, members=(member("b", None, is_connected=True),)), 2) == []

@@ -1,11 +1,12 @@
 """Fixtures of all tests. Their code is in `tests.support`."""
 
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from app.store.fs.files import DiskUsage, OsFiles
+from app.store.fs.files import DiskUsage, OsFile, OsFiles
 from tests.support.clients.authorities import read_authorities_once
 from tests.support.loop_turns import turn_watch
 from tests.support.metadata.databases import databases, postgres_databases, sqlite_databases
@@ -20,6 +21,8 @@ __all__ = [
     "sqlite_databases",
     "turn_watch",
 ]
+
+SPARSE_BYTES: Final = 256 << 20
 
 settings.register_profile("curlew", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("curlew")  # no test may depend on how fast the machine is
@@ -37,6 +40,26 @@ def _roomy_disk() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OsFiles, "disk_usage", lambda self: DiskUsage(total=100 << 30, free=90 << 30))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _sparse_logs() -> Iterator[None]:
+    """A segment of the default size takes no disk before it is written, in the tests' own process.
+
+    Directories of nodes live as long as their module's fixtures: at half a GiB of preallocated log
+    for each, a run had many GiB at once.
+    """
+    allocate = OsFile.allocate
+
+    def sparse(file: OsFile, size: int) -> None:
+        if size < SPARSE_BYTES:
+            allocate(file, size)
+        else:
+            file.truncate(size)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OsFile, "allocate", sparse)
         yield
 
 

@@ -33,8 +33,6 @@ from app.broker.groups.group_filters import GroupFilters
 from app.broker.groups.group_pause import GroupPause
 from app.broker.groups.groups import Groups
 from app.broker.groups.held_deliveries import HeldDeliveries
-from app.broker.groups.members import Members
-from app.broker.groups.offset_admin import OffsetAdmin
 from app.broker.health import Health
 from app.broker.hooks.hooks import Hooks, NamedHook
 from app.broker.insight.delivery_status import DeliveryStatusReader
@@ -46,6 +44,8 @@ from app.broker.leasing.epochs import Epochs
 from app.broker.leasing.receipt_cache import ReceiptCache
 from app.broker.lifecycle.lifecycle import Lifecycle
 from app.broker.lifecycle.name_room import NameRoom
+from app.broker.members.members import Members
+from app.broker.offsets.offset_admin import OffsetAdmin
 from app.broker.polling.poller import Poller
 from app.broker.ports import Metadata, Store
 from app.broker.produce.request_reply import Requests

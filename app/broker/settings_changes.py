@@ -9,8 +9,8 @@ from typing import Final
 
 from app.broker.context import Context
 from app.broker.groups.groups import Groups
-from app.broker.groups.members import Members
 from app.broker.lifecycle.lifecycle import Lifecycle
+from app.broker.members.members import Members
 from app.broker.ports import Group, Topic
 from app.broker.read.long_polls import LongPolls
 from app.domain.changes.conditions import Changed, Terms

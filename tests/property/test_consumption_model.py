@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.broker.groups.consumption import Consumptions
-from app.broker.groups.member_values import Heartbeat
-from app.broker.groups.offset_admin import Committer
+from app.broker.members.member_values import Heartbeat
+from app.broker.offsets.offset_admin import Committer
 from app.broker.results import Nack, PullRequest, QueuePosition
 from app.domain.consumers.membership import Profile, TopicSubscription
 from app.domain.errors import ConsumptionConflict as Refused

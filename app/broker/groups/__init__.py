@@ -1,1 +1,2 @@
-"""Consumer groups: their life, members, pause and positions."""
+"""Consumer groups: subscriptions, kinds of consumption, filters, pause, and the committed offsets
+that they begin at."""

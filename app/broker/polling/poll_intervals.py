@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app.broker.context import Context
-from app.broker.groups.members import Members
+from app.broker.members.members import Members
 
 _Names = tuple[str, str]
 """Group and client id."""

@@ -26,8 +26,8 @@ from app.broker.filters.filters import Filter, parse_filter
 from app.broker.groups.consumption import Consumptions
 from app.broker.groups.group_filters import ALL, GroupFilters
 from app.broker.groups.groups import Groups
-from app.broker.groups.members import Members
 from app.broker.journal.cold_reads import ColdReads
+from app.broker.members.members import Members
 from app.broker.polling.hand_backs import HandBacks
 from app.broker.polling.poll_commits import PollCommits
 from app.broker.polling.poll_intervals import PollIntervals

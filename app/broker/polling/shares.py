@@ -16,8 +16,8 @@ from app.broker.context import Context
 from app.broker.groups.consumption import Consumptions
 from app.broker.groups.group_filters import GroupFilters
 from app.broker.groups.groups import Groups
-from app.broker.groups.member_values import Heartbeat
-from app.broker.groups.members import Members
+from app.broker.members.member_values import Heartbeat
+from app.broker.members.members import Members
 from app.broker.polling.poll_commits import no_member
 from app.broker.polling.poll_values import PollRequest, Share
 from app.broker.ports import Group, Snapshot

@@ -14,7 +14,7 @@ from app.api.control.schemas.schemas import (
     MergedModel,
     RequestModel,
 )
-from app.broker.groups.member_values import GroupMembers, Heartbeat, MemberShare
+from app.broker.members.member_values import GroupMembers, Heartbeat, MemberShare
 from app.broker.progress.progress_entries import GroupSubscription
 from app.domain.consumers.allocation import VIRTUAL_NODES
 from app.domain.consumers.consumption import SubscriptionSource

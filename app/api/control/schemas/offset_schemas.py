@@ -16,7 +16,7 @@ from app.api.control.schemas.schemas import (
     MergedModel,
     RequestModel,
 )
-from app.broker.groups.offset_admin import Committer, OffsetChange, ResetRequest, ResetResult
+from app.broker.offsets.offset_admin import Committer, OffsetChange, ResetRequest, ResetResult
 from app.domain.positions import CommittedOffset, OffsetSnapshot
 
 

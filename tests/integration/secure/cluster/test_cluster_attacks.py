@@ -18,7 +18,7 @@ from app.api.control.operation_list import OPERATIONS
 from app.api.http.request_context import RequestContext
 from app.api.peers.pool import NotReached, Peers
 from app.api.quotas.quotas import Quotas
-from app.broker.groups.member_values import Heartbeat
+from app.broker.members.member_values import Heartbeat
 from app.domain.consumers.membership import Profile, TopicSubscription
 from app.domain.limits import TOKEN_LEEWAY_S
 from tests.support.clients.tls import TlsPlace

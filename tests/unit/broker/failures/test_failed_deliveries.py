@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from app.broker.failures.dead_letter_admin import Selection
-from app.broker.groups.offset_admin import ResetRequest
+from app.broker.offsets.offset_admin import ResetRequest
 from app.broker.results import Delivery, Nack
 from app.domain.errors import DiskFull, ReceiptHandleExpired, StoreFailed
 from app.domain.message import Message

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.broker.groups.member_values import Heartbeat, MemberShare
-from app.broker.groups.offset_admin import Committer
+from app.broker.members.member_values import Heartbeat, MemberShare
+from app.broker.offsets.offset_admin import Committer
 from app.broker.progress.consumer_state import ConsumerState
 from app.broker.progress.progress_entries import Bound, ConsumptionSet, Unsubscribed, encode_entry
 from app.broker.results import Committed, Extend, QueuePosition, ReceiveRequest

@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from app.broker.groups.group_filters import TERMS
-from app.broker.groups.member_values import Heartbeat
+from app.broker.members.member_values import Heartbeat
 from app.broker.polling.poll_values import HandBack, PollCommit, PollRequest
 from app.broker.progress.progress_entries import GroupSubscription
 from app.domain.changes.conditions import Conditions, Terms

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.broker.groups.member_values import Heartbeat
-from app.broker.groups.offset_admin import Committer
+from app.broker.members.member_values import Heartbeat
+from app.broker.offsets.offset_admin import Committer
 from app.broker.results import Extend, Nack, QueuePosition, ReceiveRequest, Send
 from app.broker.streams.group_stream import GroupStreamRequest
 from app.domain.consumers.membership import Profile, TopicSubscription

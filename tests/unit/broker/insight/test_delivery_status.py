@@ -6,8 +6,8 @@ import pytest
 
 from app.broker.failures.blocked_keys import Release
 from app.broker.failures.dead_letter_admin import Selection
-from app.broker.groups.offset_admin import Committer
 from app.broker.insight.delivery_status import DeliveryState, DeliveryStatus
+from app.broker.offsets.offset_admin import Committer
 from app.broker.results import Nack, QueuePosition, SendResult
 from app.domain.errors import GroupNotFound
 from app.domain.limits import Limits

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from app.broker.dedup.tokens import ProducerToken
-from app.broker.groups.member_values import Heartbeat
 from app.broker.leasing.holders import InFlight
 from app.broker.leasing.lease_table import LeaseTable
+from app.broker.members.member_values import Heartbeat
 from app.broker.results import QueuePosition, ReceiveRequest
 from app.domain.changes.conditions import Terms
 from app.domain.consumers.membership import Profile, TopicSubscription

@@ -32,7 +32,7 @@ from app.api.operations.asked_work import is_share_asked
 from app.api.operations.operation import Action, Answer, Body
 from app.api.telemetry.callers import USER_AGENT_CHARS_MAX, address_of
 from app.broker.figures.clients import Caller
-from app.broker.groups.member_values import MemberShare
+from app.broker.members.member_values import MemberShare
 from app.domain.access.actions import Kind
 from app.domain.consumers.membership import QueueName
 from app.domain.errors import QueueNotOwned

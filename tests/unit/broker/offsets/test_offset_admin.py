@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.broker.groups.member_values import Heartbeat
-from app.broker.groups.offset_admin import Committer, OffsetChange, ResetRequest, ResetTarget
+from app.broker.members.member_values import Heartbeat
+from app.broker.offsets.offset_admin import Committer, OffsetChange, ResetRequest, ResetTarget
 from app.broker.results import QueuePosition
 from app.domain.consumers.membership import Profile, QueueName, TopicSubscription
 from app.domain.errors import (

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 
 from app.broker.groups.group_notifier import GroupNotifier
-from app.broker.groups.liveness import Liveness
-from app.broker.groups.member_values import Heartbeat, MemberShare
-from app.broker.groups.members import BLIND_SECONDS_MAX
-from app.broker.groups.offset_admin import Committer
+from app.broker.members.liveness import Liveness
+from app.broker.members.member_values import Heartbeat, MemberShare
+from app.broker.members.members import BLIND_SECONDS_MAX
+from app.broker.offsets.offset_admin import Committer
 from app.broker.results import QueuePosition
 from app.domain.consumers.membership import (
     ConflictKind,

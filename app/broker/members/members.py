@@ -16,10 +16,10 @@ from app.broker.context import Context
 from app.broker.groups.consumption import Consumptions
 from app.broker.groups.group_filters import GroupFilters
 from app.broker.groups.groups import Groups
-from app.broker.groups.liveness import Liveness
-from app.broker.groups.member_checks import assigned_topics, check_client_id, check_profile
-from app.broker.groups.member_room import MemberRoom
-from app.broker.groups.member_values import GroupMembers, Heartbeat, MemberShare, QueueCounts
+from app.broker.members.liveness import Liveness
+from app.broker.members.member_checks import assigned_topics, check_client_id, check_profile
+from app.broker.members.member_room import MemberRoom
+from app.broker.members.member_values import GroupMembers, Heartbeat, MemberShare, QueueCounts
 from app.broker.ports import Group, Topic
 from app.broker.row_faults import RowFaults
 from app.broker.topic_lookup import check_queue, find_topic

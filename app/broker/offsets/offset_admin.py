@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 from app.broker.context import Context
 from app.broker.groups.consumption import Consumptions
 from app.broker.groups.groups import Groups
-from app.broker.groups.members import Members
+from app.broker.members.members import Members
 from app.broker.ports import Group, Topic
 from app.broker.read.start_offsets import first_use_ms
 from app.broker.results import Committed, QueuePosition

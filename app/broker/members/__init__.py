@@ -1,0 +1,1 @@
+"""Members of groups: heartbeats, liveness, their queues and queue locks."""

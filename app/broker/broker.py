@@ -28,6 +28,7 @@ from app.broker.failures.failed_deliveries import FailedDeliveries
 from app.broker.figures.clients import Clients
 from app.broker.figures.counters import STEP_S
 from app.broker.figures.lost_answers import LostAnswers
+from app.broker.groups.committed_offsets import CommittedOffsets
 from app.broker.groups.consumption import Consumptions
 from app.broker.groups.group_filters import GroupFilters
 from app.broker.groups.group_pause import GroupPause
@@ -45,6 +46,7 @@ from app.broker.leasing.receipt_cache import ReceiptCache
 from app.broker.lifecycle.lifecycle import Lifecycle
 from app.broker.lifecycle.name_room import NameRoom
 from app.broker.members.members import Members
+from app.broker.members.queue_locks import QueueLocks
 from app.broker.offsets.offset_admin import OffsetAdmin
 from app.broker.polling.poller import Poller
 from app.broker.ports import Metadata, Store
@@ -118,9 +120,8 @@ class Broker:
         self.lifecycle = Lifecycle(context, name_room, self._forget)
         self.message_trace = trace = MessageTrace(context)
         self.jobs = Jobs(context)
-        self.groups = groups = Groups(
-            context, self.offset_cache, self.consumer_journal, self.lifecycle, name_room
-        )
+        offsets = CommittedOffsets(context, self.offset_cache, self.consumer_journal, name_room)
+        self.groups = groups = Groups(context, offsets, self.lifecycle)
 
         # Sending and reading.
         self.delays = DelayDelivery(context)
@@ -144,6 +145,7 @@ class Broker:
         self.consumptions = Consumptions(context, groups, self.delays, lambda: self.members)
         self.group_filters = GroupFilters(context, groups, self.clients, lambda: self.members)
         self.members = Members(context, groups, self.consumptions, self.group_filters)
+        self.queue_locks = QueueLocks(context, self.members)
         self.held_deliveries = HeldDeliveries(context, groups)
         self.offset_admin = OffsetAdmin(context, groups, self.members, self.consumptions)
         self.group_pause = GroupPause(context.metadata, groups)

@@ -168,7 +168,7 @@ async def measure(root: Path, count: int) -> None:
     open_ones, acked = held.first, len(held.order)
     del held
     await consumer.through_both(f"receive and settle, {acked:,} acked")
-    committed = {row.queue_id: row.offset for row in broker.groups.committed(GROUP, TOPIC)}
+    committed = {row.queue_id: row.offset for row in broker.groups.offsets.committed(GROUP, TOPIC)}
     assert committed == open_ones, (committed, open_ones)
     ends = [
         broker.consumer_journal.queue((GROUP, TOPIC, queue_id)).end for queue_id in range(QUEUES)

@@ -129,7 +129,7 @@ class Receiver:
         if is_leasing and self._consumer_journal.is_bound(group, topic):
             subscription, _ = await self.begin(group, topic)
             return self.backlog(subscription)
-        starts = await self._groups.starts(group, topic)
+        starts = await self._groups.offsets.starts(group, topic)
         ends = [self._store.bounds(topic.name, each).max_offset for each in range(topic.queues)]
         return sum(max(0, end - start) for start, end in zip(starts, ends, strict=True))
 

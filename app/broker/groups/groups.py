@@ -1,82 +1,60 @@
 """The groups at work on this node: their subscriptions, made on first use.
 
-Where a subscription begins: at the group's committed offsets; a queue without one at the first
-message, if the group has committed others of the topic (the queue was added later), else where the
-group's `start` says. What was decided is committed, so that a restart does not decide again.
-Event loop only.
+A subscription is what a group holds of one topic: leases, and receives that wait. Where one begins
+and how far it has come is `CommittedOffsets`' to say. Event loop only.
 """
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
 from app.broker.context import Context
+from app.broker.groups.committed_offsets import CommittedOffsets
 from app.broker.groups.group_notifier import GroupNotifier
 from app.broker.journal.append_future import AppendFuture
-from app.broker.leasing.consumer_journal import ConsumerJournal
 from app.broker.leasing.epochs import LeaseIds
 from app.broker.leasing.holders import InFlight
 from app.broker.leasing.remains import Remains
 from app.broker.leasing.subscriptions import LeasedQueue, Subscription
 from app.broker.lifecycle.lifecycle import Lifecycle
-from app.broker.lifecycle.name_room import NameRoom
 from app.broker.ports import Group, Topic
-from app.broker.progress.offset_cache import OffsetCache
-from app.broker.progress.progress_entries import Key, Placed, Skipped
+from app.broker.progress.progress_entries import Key
 from app.broker.progress.queue_state import QueueState
-from app.broker.read.start_offsets import GroupStarts
 from app.broker.results import QueuePosition
 from app.broker.row_faults import RowFaults
 from app.broker.topic_lookup import check_current
 from app.domain.changes.conditions import Terms
 from app.domain.changes.effects import GroupFacts
-from app.domain.errors import CurlewError, DiskFull, GroupNotFound, OffsetOutOfRange, SystemBusy
+from app.domain.errors import GroupNotFound
 from app.domain.handles.receipt import RETRY_QUEUE_ID
 from app.domain.names import check_group, did_you_mean, retry_topic, suggest_similar
 from app.domain.positions import CommittedOffset, FlushMode
-from app.domain.settings import DeliveryOrder, GroupMode, StartPosition
-from app.store import QueueBounds
+from app.domain.settings import DeliveryOrder
 
 QUEUES_A_TURN: Final = 4_096
 """Queues of subscriptions whose leases one turn looks at; some milliseconds."""
-_ROOM_ENOUGH: Final = nullcontext()
 
 
 class Groups:
     """Subscriptions by group and topic. One per broker."""
 
-    def __init__(
-        self,
-        context: Context,
-        offset_cache: OffsetCache,
-        consumer_journal: ConsumerJournal,
-        lifecycle: Lifecycle,
-        name_room: NameRoom,
-    ) -> None:
+    def __init__(self, context: Context, offsets: CommittedOffsets, lifecycle: Lifecycle) -> None:
         self.notifier = GroupNotifier(context.limits.waiters_max)
         """Heartbeats and polls that wait for a change of their group."""
         self.lease_ids = LeaseIds()
         """Of the epoch that `Epochs.begin` begins."""
-        self.offset_cache = offset_cache
+        self.offsets = offsets
+        self.offset_cache = offsets.cache
         """Committed offsets, on their way to SQL."""
-        self.consumer_journal = consumer_journal
+        self.consumer_journal = offsets.journal
         """How far the groups are, in the log."""
         self._store = context.store
         self._metadata = context.metadata
-        self._starts = GroupStarts(context)
         self._lifecycle = lifecycle
-        self._name_room = name_room
-        self._limits = context.limits
         self._made_by_use = context.made_by_use
         self._subscriptions: dict[str, dict[str, Subscription]] = {}
         """Group → topic → subscription."""
         self._in_flight: dict[str, InFlight] = {}
-        self._leaving: dict[tuple[str, str], AppendFuture] = {}
-        """(group, topic) → a deletion of the progress that is being written down."""
-        self._placing: dict[tuple[str, str], AppendFuture] = {}
-        """(group, topic) → where the group begins to read by offset is being written down."""
         self._remains = Remains()
         self._followed = context.metadata.snapshot
         """The settings that parked receives have seen."""
@@ -135,26 +113,25 @@ class Groups:
 
         Raises `TopicNotFound` or `GroupNotFound` when one was deleted since it was looked up.
         """
-        if self._leaving:
-            await self.until_left(group.name, topic.name)
+        if self.offsets.deleting:
+            await self.offsets.until_deleted(group.name, topic.name)
         check_current(self._metadata, topic, group)
         subscription = self.find(group.name, topic.name)
         if subscription is not None and subscription.is_ordered != _is_ordered(group):
-            del self._subscriptions[group.name][topic.name]
-            self._close(subscription)  # the setting has changed: all leases end
+            self._drop(group.name, topic.name)  # the setting has changed: all leases end
             subscription = None
         if subscription is None:
-            offsets = await self._start_offsets(group, topic)
+            offsets = await self.offsets.start_offsets(group, topic)
             check_current(self._metadata, topic, group)
             # Another first use may have been quicker while this one read.
             subscription = self.find(group.name, topic.name)
             if subscription is None:
-                self.check_room(group, topic)
+                self.offsets.check_room(group, topic)
                 subscription = self._make(group, topic, offsets)
         if len(subscription.queues) < topic.queues:
             added = range(len(subscription.queues), topic.queues)
             firsts = {queue: self._store.bounds(topic.name, queue).min_offset for queue in added}
-            placed = self._place(group.name, topic.name, firsts)
+            placed = self.offsets.place(group.name, topic.name, firsts)
             subscription.placed = placed or subscription.placed
             self._add_queues(subscription, len(added))
         if subscription.placed is not None:
@@ -178,7 +155,7 @@ class Groups:
         key = (group.name, topic.name, RETRY_QUEUE_ID)
         self.consumer_journal.bind(group, topic)
         first = self._store.bounds(retry_topic(group.name, topic.name), 0).min_offset
-        placed = self._place(
+        placed = self.offsets.place(
             group.name, topic.name, {RETRY_QUEUE_ID: first, **dict(enumerate(offsets))}
         )
         retry = LeasedQueue(
@@ -194,28 +171,6 @@ class Groups:
         self._add_queues(subscription, len(offsets))
         self._subscriptions.setdefault(group.name, {})[topic.name] = subscription
         return subscription
-
-    def _place(self, group: str, topic: str, offsets: Mapping[int, int]) -> AppendFuture | None:
-        """Let queues of which nothing is known begin at their offsets.
-
-        So does one of which more is known than the log has, after a loss of power.
-        """
-        new = self._unplaced(group, topic, offsets)
-        rows = [(topic, queue_id, offset) for queue_id, offset in new.items()]
-        return self.consumer_journal.place(group, rows, FlushMode.ASYNC) if rows else None
-
-    def _unplaced(self, group: str, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
-        """Those of queues that have to begin there."""
-        new: dict[int, int] = {}
-        for queue_id, offset in offsets.items():
-            state = self.consumer_journal.find((group, topic, queue_id))
-            if queue_id == RETRY_QUEUE_ID:
-                bounds = self._store.bounds(retry_topic(group, topic), 0)
-            else:
-                bounds = self._store.bounds(topic, queue_id)
-            if state is None or state.end > bounds.max_offset:
-                new[queue_id] = offset
-        return new
 
     def _add_queues(self, subscription: Subscription, count: int) -> None:
         group, topic, first = subscription.group, subscription.topic, len(subscription.queues)
@@ -233,107 +188,11 @@ class Groups:
             if not state.moves:  # else the log may refuse where it stands
                 self.offset_cache.advance(key, queue.committed)
 
-    async def _start_offsets(
-        self, group: Group, topic: Topic, *, is_kept: bool = True
-    ) -> list[int]:
-        committed = {
-            **self._known_to_log(group, topic),
-            **self.offset_cache.committed(group.name, topic.name),
-        }
-        bounds = [self._store.bounds(topic.name, queue) for queue in range(topic.queues)]
-        if not committed:
-            return await self._starts.of(group, topic, bounds, is_kept=is_kept)
-        return [min(committed.get(queue, low), high) for queue, (low, high) in enumerate(bounds)]
-
-    def _known_to_log(self, group: Group, topic: Topic) -> dict[int, int]:
-        """Queue → offset. The book forgets what is missing in SQL, which may come back."""
-        if not self.consumer_journal.is_bound(group, topic):
-            return {}
-        keys = [(group.name, topic.name, queue) for queue in range(topic.queues)]
-        found = [(key[2], self.consumer_journal.find(key)) for key in keys]
-        return {
-            queue: state.progress.committed
-            for queue, state in found
-            if state is not None and not state.moves
-        }
-
-    async def starts(self, group: Group, topic: Topic, *, is_kept: bool = False) -> list[int]:
-        """As `positions`; nothing is kept, or with `is_kept` the time of the first use alone."""
-        if group.mode is GroupMode.BROADCAST:
-            bounds = [self._store.bounds(topic.name, queue) for queue in range(topic.queues)]
-            return await self.offsets_at(topic.name, bounds, group.start)
-        return await self._start_offsets(group, topic, is_kept=is_kept)
-
-    async def positions(self, group: Group, topic: Topic) -> list[int]:
-        """Per queue, where a reader of the group begins. What had to be decided is kept at once,
-        or a crash would decide it again, later; in a broadcast group the clients keep it."""
-        offsets = await self.starts(group, topic, is_kept=True)
-        if group.mode is GroupMode.BROADCAST:
-            return offsets
-        check_current(self._metadata, topic, group)
-        known = self.offset_cache.committed(group.name, topic.name)
-        if any(queue_id not in known for queue_id in range(topic.queues)):
-            await self._begin_reading(group, topic, offsets)
-        return offsets
-
-    async def _begin_reading(self, group: Group, topic: Topic, offsets: Sequence[int]) -> None:
-        """Write down where a group begins that reads by offset. Without room the log is told when
-        there is some, before it is told of any other message."""
-        self.check_room(group, topic)
-        known = self.offset_cache.committed(group.name, topic.name)
-        places = {queue: at for queue, at in enumerate(offsets) if queue not in known}
-        try:
-            self.consumer_journal.bind(group, topic)
-        except DiskFull:  # the place waits as well, and is to come behind
-            self.consumer_journal.bind(group, topic, may_wait=True)
-        pair = group.name, topic.name
-        new = self._unplaced(*pair, places)
-        if new:
-            placed = self.consumer_journal.place_reader(*pair, new)
-            if placed is not None:
-                self._placing[pair] = placed
-        await self._until_placed(pair)
-        for queue_id, offset in places.items():
-            self.offset_cache.advance((group.name, topic.name, queue_id), offset)
-        await self.offset_cache.write()
-
-    async def _until_placed(self, pair: tuple[str, str]) -> None:
-        """The log has where the group begins to read, or has refused it and is told again."""
-        placed = self._placing.get(pair)
-        if placed is None:
-            return
-        with contextlib.suppress(DiskFull, SystemBusy):
-            await placed.wait()
-        if self._placing.get(pair) is placed:
-            del self._placing[pair]
-
-    async def offsets_at(
-        self, topic: str, bounds: Sequence[QueueBounds], start: StartPosition
-    ) -> list[int]:
-        """As `start_offsets`, in the broker's store."""
-        return await self._starts.at(topic, bounds, start)
-
-    # --- committed offsets
-
-    def committed(self, group: str, topic: str) -> list[QueuePosition]:
-        offsets = self.offset_cache.committed_here(group, topic)
-        return [QueuePosition(queue, offset) for queue, offset in sorted(offsets.items())]
-
-    def check_commit(self, topic: Topic, rows: Sequence[QueuePosition]) -> None:
-        """Raise unless all offsets lie within their queues, end included."""
-        for queue_id, offset in rows:
-            self._check_commit(topic.name, queue_id, offset)
+    # --- offsets that move under subscriptions
 
     def commit(self, group: Group, topic: Topic, rows: Sequence[QueuePosition]) -> AppendFuture:
-        """Everything below these offsets is done; lower ones change nothing. On its way to the
-        log; `OffsetCache` brings it to SQL. Raises `TopicNotFound` or `GroupNotFound` when one was
-        deleted since it was looked up. `until_left` before."""
-        check_current(self._metadata, topic, group)
-        self.check_room(group, topic)
-        places = [(topic.name, queue_id, offset) for queue_id, offset in rows]
-        self.consumer_journal.bind(group, topic)
-        entry = Skipped(group.name, places)
-        written = self.consumer_journal.move(entry, topic.flush, self._moved)
+        """As `CommittedOffsets.commit`; leases below the offsets end."""
+        written = self.offsets.commit(group, topic, rows, self._not_moved)
         subscription = self.find(group.name, topic.name)
         if subscription is not None:
             for queue_id, _ in rows:
@@ -342,74 +201,10 @@ class Groups:
             self.wake_all(group.name)
         return written
 
-    def committed_after(self, group: str, topic: str, queue_id: int, offset: int) -> int:
-        """What would be committed in the queue after a commit."""
-        state = self.consumer_journal.find((group, topic, queue_id))
-        if state is None:
-            return offset
-        progress = state.progress.copy()
-        progress.skip_to(offset)
-        return progress.committed
-
-    def _moved(self, key: Key, committed: int, error: CurlewError | None) -> None:
-        """The log has a commit or a reset, or has refused it. SQL hears of none before."""
-        if error is None:
-            self.offset_cache.advance(key, committed)
-            return
-        group, topic, queue_id = key
-        state, subscription = self.consumer_journal.find(key), self.find(group, topic)
-        if subscription is not None:
-            if state is None:  # what the group begins with is to be decided anew
-                del self._subscriptions[group][topic]
-                self._close(subscription)
-            elif queue_id < len(subscription.queues):
-                subscription.queues[queue_id].start_over(self.lease_ids.next)
-                subscription.line.wake_one()
-        if state is not None and self.offset_cache.committed(group, topic).get(queue_id, 0) > (
-            state.progress.committed
-        ):
-            self.offset_cache.correct(key, state.progress.committed)
-
-    async def until_left(self, group: str, topic: str) -> None:
-        """A deletion of the group's progress in the topic is over, or was refused."""
-        leaving = self._leaving.get((group, topic))
-        if leaving is not None:
-            with contextlib.suppress(CurlewError):
-                await leaving.wait()
-
-    def check_room(self, group: Group, topic: Topic) -> None:
-        """Raise `StateConflict` when the group may not begin in one more topic. To be called in the
-        turn in which it begins."""
-        with self.room(group, (topic,)):
-            pass
-
-    def room(self, group: Group, topics: Iterable[Topic]) -> AbstractContextManager[None]:
-        """Keep room for the group to begin in all of the topics, or raise `StateConflict` when it
-        is entered. Costs little where the group has begun."""
-        begins = [each for each in topics if not self.offset_cache.has_begun(group.name, each.name)]
-        if not begins or group.mode is GroupMode.BROADCAST:
-            return _ROOM_ENOUGH
-        return self._room(group.name, begins)
-
-    @contextmanager
-    def _room(self, group: str, topics: Iterable[Topic]) -> Iterator[None]:
-        with ExitStack() as held:
-            for topic in topics:
-                if not self.offset_cache.begins(group, topic.name):
-                    self._name_room.check_retries(group, topic.name)
-                held.enter_context(self.offset_cache.room(group, topic, self._limits))
-            yield
-
-    def bind(self, group: Group, topic: Topic) -> None:
-        """Before the log is told of offsets: they are of these generations."""
-        self.check_room(group, topic)
-        self.consumer_journal.bind(group, topic)
-
     async def begin_again(self, group: str, rows: Sequence[CommittedOffset]) -> None:
         """Set offsets in the log, drop what is leased there, go on. No offset is changed when the
         log does not take it; handles are void all the same, and what they held comes again."""
-        places = [(row.topic, row.queue_id, int(row.offset)) for row in rows]
-        written = self.consumer_journal.move(Placed(group, places), FlushMode.SYNC, self._reset)
+        written = self.offsets.reset(group, rows, self._not_moved)
         for row in rows:
             subscription = self.find(group, row.topic)
             if subscription is not None and row.queue_id < len(subscription.queues):
@@ -417,56 +212,32 @@ class Groups:
         self.wake_all(group)
         await written.wait()
 
-    def end_leases(self, group: str, topic: str) -> None:
-        """Others read the topic by offset now: handles are void, what is not done stays so."""
-        subscription = self._subscriptions.get(group, {}).pop(topic, None)
-        if subscription is not None:
-            self._close(subscription)
-            self.tell_of_room(subscription.in_flight, group)
-
-    def _reset(self, key: Key, committed: int, error: CurlewError | None) -> None:
-        if error is not None:  # else the book is told by who resets
-            self._moved(key, committed, error)
+    def _not_moved(self, key: Key) -> None:
+        """The log has refused a commit or a reset of the queue."""
+        group, topic, queue_id = key
+        subscription = self.find(group, topic)
+        if subscription is None:
+            return
+        if self.consumer_journal.find(key) is None:  # where the group begins is decided anew
+            self._drop(group, topic)
+        elif queue_id < len(subscription.queues):
+            subscription.queues[queue_id].start_over(self.lease_ids.next)
+            subscription.line.wake_one()
 
     async def unsubscribe(self, group: str, topic: str, check: Callable[[], object]) -> None:
         """Forget what the group has done in the topic; what is leased is void. `check` raises when
         it is a successor that has these names by now."""
-
-        def left(error: CurlewError | None) -> None:
-            del self._leaving[group, topic]
-            if error is None:
-                self.consumer_journal.delete_retries(group, topic)
-            else:
-                self._remember(group, topic)
-
-        await self.until_left(group, topic)
+        await self.offsets.until_deleted(group, topic)
         check()
-        try:
-            written = self.consumer_journal.unsubscribe(group, topic, left)
-        except CurlewError:
-            self._remember(group, topic)
-            raise
-        self._leaving[group, topic] = written
-        subscription = self._subscriptions.get(group, {}).pop(topic, None)
-        if subscription is not None:
-            self._close(subscription)
+        written = self.offsets.delete(group, topic)
+        self._drop(group, topic)
         await written.wait()
 
-    def _remember(self, group: str, topic: str) -> None:
-        """The log has refused to forget the group's progress: the book knows it again."""
-        for name, queue_id, state in self.consumer_journal.of_group(group):
-            if name == topic and queue_id != RETRY_QUEUE_ID:
-                self.offset_cache.correct((group, topic, queue_id), state.progress.committed)
-
-    def _check_commit(self, topic: str, queue_id: int, offset: int) -> None:
-        bounds = self._store.bounds(topic, queue_id)
-        if not 0 <= offset <= bounds.max_offset:
-            raise OffsetOutOfRange(
-                f"offset {offset} of queue {queue_id} cannot be committed;"
-                f" the end is {bounds.max_offset}",
-                hint="commit the offset after the last message that was processed",
-                fields={"queue_id": queue_id, "offset": offset, **bounds._asdict()},
-            )
+    def end_leases(self, group: str, topic: str) -> None:
+        """Others read the topic by offset now: handles are void, what is not done stays so."""
+        subscription = self._drop(group, topic)
+        if subscription is not None:
+            self.tell_of_room(subscription.in_flight, group)
 
     # --- who is at work
 
@@ -570,6 +341,13 @@ class Groups:
             self.expire_group(subscription.group, now_s)
         if (waits or subscription.in_flight.count) and subscription.expire(now_s):
             subscription.line.wake_one()
+
+    def _drop(self, group: str, topic: str) -> Subscription | None:
+        """The group's subscription to the topic is no more, nor are its leases."""
+        subscription = self._subscriptions.get(group, {}).pop(topic, None)
+        if subscription is not None:
+            self._close(subscription)
+        return subscription
 
     def _close(self, subscription: Subscription) -> None:
         """It is no more. What its clients are counted to hold is let go within some turns."""

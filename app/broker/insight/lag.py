@@ -290,7 +290,7 @@ class LagReader:
         starts: Sequence[int] = ()
         settings = self._metadata.snapshot.groups.get(group)
         if is_leased and settings is not None:  # else it was deleted meanwhile
-            starts = await self._groups.starts(settings, view)
+            starts = await self._groups.offsets.starts(settings, view)
         subscription = self._groups.find(group, topic)
         queues: list[QueueLag] = []
         for first in range(0, view.queues, QUEUES_A_TURN):

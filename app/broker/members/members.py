@@ -1,4 +1,4 @@
-"""Members of groups in pull mode: heartbeats with long poll, liveness, queue locks, fenced commits.
+"""Members of groups in pull mode: heartbeats with long poll, liveness.
 
 The rules are the pure functions of `app.domain.consumers.rebalancing`, applied to the rows in SQL;
 here is what needs a clock, waiting and memory. A change made on this node is told to its waiting
@@ -22,7 +22,7 @@ from app.broker.members.member_room import MemberRoom
 from app.broker.members.member_values import GroupMembers, Heartbeat, MemberShare, QueueCounts
 from app.broker.ports import Group, Topic
 from app.broker.row_faults import RowFaults
-from app.broker.topic_lookup import check_queue, find_topic
+from app.broker.topic_lookup import find_topic
 from app.domain.consumers import rebalancing
 from app.domain.consumers.consumption import ConsumptionEffect
 from app.domain.consumers.member_shares import (
@@ -97,7 +97,9 @@ class Members:
         await self._check(group, client_id, beat)
         settings = await self._find_or_create_group(group, client_id, beat)
         beat = self._with_filters(settings, beat)
-        with self._groups.room(settings, self._read_by(beat)):  # until it has begun in those
+        with self._groups.offsets.room(
+            settings, self._read_by(beat)
+        ):  # until it has begun in those
             return await self._stay(settings, client_id, beat, gone)
 
     async def _check(self, group: str, client_id: str, beat: Heartbeat) -> None:
@@ -135,7 +137,10 @@ class Members:
         settings = await self._find_or_create_group(group, client_id, beat, is_dry_run=True)
         beat = self._with_filters(settings, beat)
         effects: list[ConsumptionEffect] = []
-        with self._groups.room(settings, self._read_by(beat)), self._room.one(group, client_id):
+        with (
+            self._groups.offsets.room(settings, self._read_by(beat)),
+            self._room.one(group, client_id),
+        ):
             for topic in assigned_topics(settings, beat.profile):
                 effects += await self._consumptions.preview_assigning(
                     group, topic, force=beat.force
@@ -143,7 +148,7 @@ class Members:
             membership = self._step(
                 settings, client_id, beat, await self._metadata.members.read(group)
             )
-        share = await self._share(settings, membership, client_id, self._groups.starts)
+        share = await self._share(settings, membership, client_id, self._groups.offsets.starts)
         return replace(share, effects=effects)
 
     async def share(self, group: str, client_id: str, beat: Heartbeat) -> MemberShare:
@@ -151,7 +156,7 @@ class Members:
         well, with the member's filter, and where the group begins in the queues of this shard is
         decided. Raises `ConsumptionConflict` and `SubscriptionConflict` as `heartbeat` does,
         `GroupNotFound` and `MemberNotFound`."""
-        settings = self._find_group(group)
+        settings = self.find_group(group)
         beat = self._with_filters(settings, beat)
         began = self._filters.expressions(group, beat.profile.topics)
         await self.catch_up(group)
@@ -167,7 +172,7 @@ class Members:
         ) as effects:
             await check()
         self._filters.note_profile(settings, beat.profile, client_id, began)
-        share = await self._share(settings, membership, client_id, self._groups.positions)
+        share = await self._share(settings, membership, client_id, self._groups.offsets.positions)
         return replace(share, effects=effects)
 
     async def _stay(
@@ -201,7 +206,7 @@ class Members:
             known = assignment.assignment_id
         if beat.wait_s > 0 and known == assignment.assignment_id:
             membership = await self._wait(settings, client_id, beat, known, topics, gone)
-        share = await self._share(settings, membership, client_id, self._groups.positions)
+        share = await self._share(settings, membership, client_id, self._groups.offsets.positions)
         return replace(share, effects=effects)
 
     def _lets_go(self, group: str, client_id: str) -> bool:
@@ -252,7 +257,7 @@ class Members:
 
     async def leave(self, group: str, client_id: str, *, is_dry_run: bool = False) -> None:
         """Take the member out at once. Raises `MemberNotFound`."""
-        settings = self._find_group(group)
+        settings = self.find_group(group)
 
         def step(membership: Membership) -> Membership:
             if client_id not in membership.members:
@@ -261,11 +266,11 @@ class Members:
 
         if not is_dry_run:
             await self._groups.offset_cache.write()  # who takes over begins there
-        await self._change_or_try(group, step, is_dry_run=is_dry_run)
+        await self.change_or_try(group, step, is_dry_run=is_dry_run)
 
     async def describe(self, group: str) -> GroupMembers:
         """All members and their shares."""
-        settings = self._find_group(group)
+        settings = self.find_group(group)
         membership = await self._metadata.members.read(group)
         surroundings = self._surroundings(settings)
         return GroupMembers(
@@ -281,51 +286,34 @@ class Members:
 
     async def history(self, group: str) -> list[Rebalance]:
         """The newest rebalances, newest first."""
-        self._find_group(group)
+        self.find_group(group)
         return await self._metadata.members.history(group)
 
-    # --- queue locks
+    # --- for queue locks
 
-    async def lock(
-        self,
-        group: str,
-        client_id: str,
-        generation: int,
-        names: Sequence[QueueName],
-        *,
-        is_dry_run: bool = False,
-    ) -> rebalancing.Locking:
-        """Lock or renew for `Limits.queue_lock_ms`, each queue by itself."""
-        self._check_names(group, names)
-        now_s = self._clock.monotonic_s()
-        ended = set(self._locks.silent(group, self._limits.queue_lock_ms / 1_000, now_s).items())
-        made: list[rebalancing.Locking] = []
+    def find_group(self, name: str) -> Group:
+        """The group, or `GroupNotFound`."""
+        group = self._metadata.snapshot.groups.get(name)
+        if group is None:
+            check_group(name)
+            raise GroupNotFound(
+                f"consumer group {name!r} does not exist", hint="a group is made by its first use"
+            )
+        return group
 
-        def step(membership: Membership) -> Membership:
-            made[:] = [rebalancing.lock_queues(membership, client_id, generation, names, ended)]
-            return made[0].membership
+    async def change_or_try(
+        self, group: str, step: Callable[[Membership], Membership], *, is_dry_run: bool
+    ) -> None:
+        """Take a step in SQL, or only see whether it would be taken. Raises what the step does."""
+        if is_dry_run:
+            step(await self._metadata.members.read(group))
+        else:
+            await self._change(group, step)
 
-        await self._change_or_try(group, step, is_dry_run=is_dry_run)
-        return made[0]
-
-    async def unlock(
-        self, group: str, client_id: str, names: Sequence[QueueName], *, is_dry_run: bool = False
-    ) -> rebalancing.Locking:
-        """Give locks back; only their holder can."""
-        self._check_names(group, names)
-        made: list[rebalancing.Locking] = []
-
-        def step(membership: Membership) -> Membership:
-            made[:] = [rebalancing.unlock_queues(membership, client_id, names)]
-            return made[0].membership
-
-        await self._change_or_try(group, step, is_dry_run=is_dry_run)
-        return made[0]
-
-    def _check_names(self, group: str, names: Sequence[QueueName]) -> None:
-        self._find_group(group)
-        for name in names:
-            check_queue(find_topic(self._metadata, name.topic), name.queue_id)
+    def ended_locks(self, group: str) -> set[tuple[QueueName, QueueLock]]:
+        """Locks whose holder has not renewed them in time."""
+        lock_s, now_s = self._limits.queue_lock_ms / 1_000, self._clock.monotonic_s()
+        return set(self._locks.silent(group, lock_s, now_s).items())
 
     # --- for polls
 
@@ -395,7 +383,7 @@ class Members:
 
     async def end_assignments(self, group: str, topic: str) -> list[str]:
         """Take the topic from all members, who find themselves fenced; return who they were."""
-        surroundings = self._surroundings(self._find_group(group))
+        surroundings = self._surroundings(self.find_group(group))
         fenced: list[str] = []
 
         def step(membership: Membership) -> Membership:
@@ -467,7 +455,7 @@ class Members:
 
     async def _end_leases(self, group: str, now_s: float) -> None:
         silent = self._beats.silent(group, self._limits.member_lease_ms / 1_000, now_s)
-        ended = set(self._locks.silent(group, self._limits.queue_lock_ms / 1_000, now_s).items())
+        ended = self.ended_locks(group)
         await self._step_if_needed(
             group,
             lambda now, around: rebalancing.follow(
@@ -508,14 +496,6 @@ class Members:
         self.notifier.ring(group)
 
     # --- inside
-
-    async def _change_or_try(
-        self, group: str, step: Callable[[Membership], Membership], *, is_dry_run: bool
-    ) -> None:
-        if is_dry_run:
-            step(await self._metadata.members.read(group))
-        else:
-            await self._change(group, step)
 
     async def _change(self, group: str, step: Callable[[Membership], Membership]) -> Membership:
         try:
@@ -571,15 +551,6 @@ class Members:
             group.mode is GroupMode.BROADCAST,
             self._clock.now_ms(),
         )
-
-    def _find_group(self, name: str) -> Group:
-        group = self._metadata.snapshot.groups.get(name)
-        if group is None:
-            check_group(name)
-            raise GroupNotFound(
-                f"consumer group {name!r} does not exist", hint="a group is made by its first use"
-            )
-        return group
 
     def _check_new_topics(self, membership: Membership, client_id: str, profile: Profile) -> None:
         """A topic that somebody begins to read must exist; one that was deleted is reported."""

@@ -134,7 +134,7 @@ class OffsetAdmin:
         """The group's committed offsets in the topic, for the queues that have one."""
         self.find_group(group)
         find_topic(self._metadata, topic)
-        return self._groups.committed(group, topic)
+        return self._groups.offsets.committed(group, topic)
 
     async def all_committed(self, group: str) -> list[CommittedOffset]:
         """The group's committed offsets in all topics that exist, by topic and queue."""
@@ -164,7 +164,7 @@ class OffsetAdmin:
         effects = await self._commit(
             group, topic, rows, committer=committer, force=force, take_over=take_over
         )
-        return Committed(self._groups.committed(group, topic), effects)
+        return Committed(self._groups.offsets.committed(group, topic), effects)
 
     async def take_over(self, group: str, topic: str, *, is_dry_run: bool = False) -> Committed:
         """The group reads the topic by offset from now on, as by a forced commit of no queue; what
@@ -207,7 +207,7 @@ class OffsetAdmin:
         view = find_topic(self._metadata, topic)
         for queue_id, _ in rows:
             check_here(view, queue_id)
-        self._groups.check_commit(view, rows)
+        self._groups.offsets.check_commit(view, rows)
         if committer is not None and group not in self._metadata.snapshot.groups:
             self._groups.check_may_make(group)
             rebalancing.check_owner(Membership(group), *committer, ())
@@ -224,7 +224,7 @@ class OffsetAdmin:
             )
             for queue_id, offset in rows
         ]
-        with self._groups.room(settings, (view,)):  # until the offsets are there
+        with self._groups.offsets.room(settings, (view,)):  # until the offsets are there
             if force and not take_over:
                 await self._set(settings, offsets)
                 return ()
@@ -252,7 +252,7 @@ class OffsetAdmin:
                 return effects
             if is_fenced():
                 await self._commit_under(group, commit.offsets, commit.fence)
-            await self._groups.until_left(group, commit.topic.name)
+            await self._groups.offsets.until_deleted(group, commit.topic.name)
             written = self._groups.commit(commit.group, commit.topic, commit.rows)
             self._consumptions.depend_on(group, commit.topic.name, written)
         await written.wait()
@@ -273,7 +273,7 @@ class OffsetAdmin:
         view = find_topic(self._metadata, topic)
         for queue_id, _ in rows:
             check_here(view, queue_id)
-        self._groups.check_commit(view, rows)
+        self._groups.offsets.check_commit(view, rows)
         settings = self._metadata.snapshot.groups.get(group)
         if settings is None:
             self._groups.check_may_make(group)
@@ -292,7 +292,9 @@ class OffsetAdmin:
         offsets = self._offset_cache.committed_here(group, topic)
         for queue_id, offset in rows:
             offsets[queue_id] = (
-                offset if force else self._groups.committed_after(group, topic, queue_id, offset)
+                offset
+                if force
+                else self._groups.offsets.committed_after(group, topic, queue_id, offset)
             )
         after = [QueuePosition(queue_id, offset) for queue_id, offset in sorted(offsets.items())]
         return Committed(after, effects)
@@ -357,9 +359,9 @@ class OffsetAdmin:
         bounds = [self._store.bounds(topic.name, queue_id) for queue_id in range(topic.queues)]
         before = self._offset_cache.committed(group, topic.name)
         if request.to == "earliest" or request.to == "latest":
-            wanted = await self._groups.offsets_at(topic.name, bounds, request.to)
+            wanted = await self._groups.offsets.offsets_at(topic.name, bounds, request.to)
         elif request.to == "timestamp":
-            wanted = await self._groups.offsets_at(topic.name, bounds, request.value)
+            wanted = await self._groups.offsets.offsets_at(topic.name, bounds, request.value)
         elif request.to == "offset":
             wanted = [request.value] * topic.queues
         else:
@@ -425,18 +427,18 @@ class OffsetAdmin:
 
         async def log() -> None:
             for topic in {row.topic for row in offsets}:
-                await self._groups.until_left(group.name, topic)
+                await self._groups.offsets.until_deleted(group.name, topic)
             for topic, generation in {(row.topic, row.topic_generation) for row in offsets}:
                 view = self._metadata.snapshot.topics.get(topic)
                 if view is None or view.generation != generation:
                     raise _deleted(topic)
                 check_current(self._metadata, view, group)
-                self._groups.bind(group, view)
+                self._groups.offsets.bind(group, view)
             await self._groups.begin_again(group.name, offsets)
 
         known = self._metadata.snapshot.topics
         topics = sorted({row.topic for row in offsets if row.topic in known})
-        with self._groups.room(group, [known[topic] for topic in topics]):
+        with self._groups.offsets.room(group, [known[topic] for topic in topics]):
             await self._offset_cache.force(offsets, fence, log)
         self._members.take_note(made[0])
         return made[0]
@@ -469,7 +471,7 @@ class OffsetAdmin:
                 f"members of group {group!r} read topic {topic!r}: {', '.join(readers[:5])}",
                 hint="let them leave or subscribe to other topics first",
             )
-        offsets = self._groups.committed(group, topic)
+        offsets = self._groups.offsets.committed(group, topic)
         if not offsets:
             raise SubscriptionNotFound(f"group {group!r} has no offsets in topic {topic!r}")
         if not is_dry_run:

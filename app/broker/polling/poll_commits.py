@@ -117,7 +117,7 @@ class PollCommits:
                 )
                 view = find_topic(self._metadata, commit.queue.topic)
                 check_here(view, commit.queue.queue_id)
-                self._groups.check_commit(
+                self._groups.offsets.check_commit(
                     view, [QueuePosition(commit.queue.queue_id, commit.offset)]
                 )
             except CurlewError as error:
@@ -134,7 +134,7 @@ class PollCommits:
         return [
             CommittedQueue(QueueName(topic, position.queue_id), position.offset)
             for topic, commits in by_topic.items()
-            for position in self._groups.committed(group.name, topic)
+            for position in self._groups.offsets.committed(group.name, topic)
             if any(commit.queue.queue_id == position.queue_id for commit in commits)
         ]
 
@@ -147,7 +147,7 @@ class PollCommits:
     ) -> AppendFuture | None:
         rows = [QueuePosition(commit.queue.queue_id, commit.offset) for commit in commits]
         try:
-            await self._groups.until_left(group.name, topic)
+            await self._groups.offsets.until_deleted(group.name, topic)
             return self._groups.commit(group, find_topic(self._metadata, topic), rows)
         except CurlewError as error:
             refused += _all(commits, error)

@@ -144,7 +144,7 @@ class StreamRegistry:
             return [max(low, high - request.tail) for low, high in bounds]
         if request.cursor is None and request.offset is None:
             at = "latest" if request.at is None else request.at
-            return await self._groups.offsets_at(topic.name, bounds, at)
+            return await self._groups.offsets.offsets_at(topic.name, bounds, at)
         if request.cursor is not None:
             offsets = decode_cursor(topic.name, request.cursor)[: len(bounds)]
         else:

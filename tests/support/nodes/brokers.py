@@ -157,7 +157,7 @@ class World:
         return committed.effects
 
     def committed(self, group: str = GROUP) -> dict[int, int]:
-        return dict(self.broker.groups.committed(group, TOPIC))
+        return dict(self.broker.groups.offsets.committed(group, TOPIC))
 
     @property
     def waiting(self) -> int:

@@ -103,7 +103,7 @@ async def test_a_first_use_while_its_offsets_are_forgotten_counts_for_all_shards
         name: str, topic: str, first_use_ms: int | None, *, is_dry_run: bool = False
     ) -> list[QueuePosition]:
         if not is_dry_run:
-            await until(lambda: not nodes[0].node.broker.groups.committed(name, topic))
+            await until(lambda: not nodes[0].node.broker.groups.offsets.committed(name, topic))
             await send(nodes[0], "before", *QUEUES)
             await later(nodes[0])
             await use_here(nodes[0])
@@ -111,7 +111,7 @@ async def test_a_first_use_while_its_offsets_are_forgotten_counts_for_all_shards
         return await delete(name, topic, first_use_ms, is_dry_run=is_dry_run)
 
     monkeypatch.setattr(admin, "delete", used_meanwhile)
-    assert group.committed("billing", "orders")
+    assert group.offsets.committed("billing", "orders")
     forgotten = await nodes[2].client.delete(f"{GROUP}/offsets/orders")
     assert forgotten.status_code == 204, forgotten.text
     assert await received(nodes) == ["behind0", "behind1", "behind2"]

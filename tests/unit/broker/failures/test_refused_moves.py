@@ -167,4 +167,4 @@ async def test_a_deletion_of_offsets_that_is_refused_at_once_takes_nothing_away(
             world.metadata.snapshot.groups[GROUP],
             world.metadata.snapshot.topics[TOPIC],
         )
-        assert await world.broker.groups.positions(group, topic) == [1]
+        assert await world.broker.groups.offsets.positions(group, topic) == [1]

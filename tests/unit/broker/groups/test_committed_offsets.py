@@ -23,7 +23,6 @@ from tests.support.nodes.brokers import (
     TOPIC,
     World,
     offsets,
-    put_group,
     put_topic,
     running,
 )
@@ -102,17 +101,6 @@ async def test_queues_added_between_two_runs_are_read_from_their_first_message()
         await world.metadata.put_topic(TOPIC, TopicSettings(queues=2))
         await world.restart()
         assert offsets(await world.receive()) == [0, 1]
-
-
-async def test_two_first_receives_at_once_make_one_subscription() -> None:
-    async with running() as world:
-        await world.group(GroupSettings(start=1))
-        world.store.fill(TOPIC, 0, numbered(4))
-        world.store.cold.add((TOPIC, 0))
-        async with asyncio.TaskGroup() as tasks:
-            first = tasks.create_task(world.receive(2, wait_s=60))
-            second = tasks.create_task(world.receive(2, wait_s=60))
-        assert sorted(offsets(first.result()) + offsets(second.result())) == [0, 1, 2, 3]
 
 
 # --- writing them down
@@ -363,17 +351,6 @@ async def test_what_is_being_written_of_a_deleted_topic_does_not_count_for_its_s
         assert world.metadata.committed(GROUP, TOPIC) == {0: 2}
 
 
-async def test_deleting_a_group_frees_its_room_and_ends_its_waits() -> None:
-    async with running() as world, asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(world.receive(wait_s=60))
-        await until(lambda: world.waiting == 1)
-        await world.broker.settings_changes.delete_group(GROUP)
-        assert await waiting == []
-        await put_group(world.broker, GROUP, GroupSettings(max_in_flight=1))
-        world.store.fill(TOPIC, 0, numbered(1))
-        assert len(await world.receive()) == 1
-
-
 async def test_a_topic_that_was_missing_in_sql_is_read_on_where_the_log_knows() -> None:
     async with running() as world:
         await world.group(GroupSettings(start="latest"))
@@ -382,5 +359,5 @@ async def test_a_topic_that_was_missing_in_sql_is_read_on_where_the_log_knows() 
         groups, snapshot = world.broker.groups, world.metadata.snapshot
         groups.offset_cache.forget(topic=TOPIC)  # as when SQL has left its rows out
         group, topic = snapshot.groups[GROUP], snapshot.topics[TOPIC]
-        assert await groups.positions(group, topic) == [1]
+        assert await groups.offsets.positions(group, topic) == [1]
         assert world.committed() == {0: 1}

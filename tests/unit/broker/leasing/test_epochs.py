@@ -238,14 +238,14 @@ async def test_where_a_reader_begins_outlives_a_shortage(how: str, lack: CurlewE
         snapshot = world.metadata.snapshot
         group, topic = snapshot.groups[GROUP], snapshot.topics[TOPIC]
         setattr(world.store, how, lack)
-        assert await world.broker.groups.positions(group, topic) == [4, 0]
+        assert await world.broker.groups.offsets.positions(group, topic) == [4, 0]
         await asyncio.sleep(0)
         setattr(world.store, how, None)
         await world.send(b"4", b"5")
         await world.commit(0, queue_id=1)
         await world.restart()
         assert world.committed() == {0: 4, 1: 0}
-        assert await world.broker.groups.positions(group, topic) == [4, 0]
+        assert await world.broker.groups.offsets.positions(group, topic) == [4, 0]
 
 
 async def test_nobody_hears_where_a_group_begins_before_the_log_has_it() -> None:
@@ -257,7 +257,8 @@ async def test_nobody_hears_where_a_group_begins_before_the_log_has_it() -> None
         group, topic = snapshot.groups[GROUP], snapshot.topics[TOPIC]
         world.store.held = []
         asked = [
-            asyncio.ensure_future(world.broker.groups.positions(group, topic)) for _ in range(2)
+            asyncio.ensure_future(world.broker.groups.offsets.positions(group, topic))
+            for _ in range(2)
         ]
         for _ in range(5):
             await asyncio.sleep(0)
@@ -282,7 +283,7 @@ async def test_a_reader_of_a_topic_made_again_keeps_its_place_over_a_full_disk()
         group, topic = snapshot.groups[GROUP], snapshot.topics[TOPIC]
         world.store.generations[TOPIC] = 77, False
         world.store.refusal = LOG_FULL
-        assert await world.broker.groups.positions(group, topic) == [4]
+        assert await world.broker.groups.offsets.positions(group, topic) == [4]
         assert world.broker.consumer_journal.is_bound(group, topic)
         world.store.refusal = None
         await world.send(b"4")

@@ -1,13 +1,13 @@
-"""Members of groups on a clock that stands still: leases, long polls, locks, fenced commits."""
+"""Members of groups on a clock that stands still: leases, long polls, fenced commits."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 
 import pytest
 
 from app.broker.groups.group_notifier import GroupNotifier
 from app.broker.members.liveness import Liveness
-from app.broker.members.member_values import Heartbeat, MemberShare
+from app.broker.members.member_values import Heartbeat
 from app.broker.members.members import BLIND_SECONDS_MAX
 from app.broker.offsets.offset_admin import Committer
 from app.broker.results import QueuePosition
@@ -39,49 +39,17 @@ from app.domain.limits import Limits
 from app.domain.settings import GroupMode, GroupSettings, SubscriptionRule
 from tests.support.nodes.brokers import GROUP, TOPIC, World, never_gone, put_group, running
 from tests.support.nodes.waiting import until
+from tests.unit.broker.members.heartbeats import ORDERS, beat, members_of, pass_time, queues
 
 pytestmark = pytest.mark.anyio
 
 LEASE_S = Limits().member_lease_ms // 1_000
-LOCK_S = Limits().queue_lock_ms // 1_000
-ORDERS = Profile((TopicSubscription(TOPIC),))
 
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     async with running(queues=4) as world:
         yield world
-
-
-async def beat(
-    world: World,
-    client_id: str,
-    generation: int | None = None,
-    *,
-    profile: Profile = ORDERS,
-    assignment_id: str | None = None,
-    wait_s: float = 0.0,
-) -> MemberShare:
-    heartbeat = Heartbeat(profile, generation, assignment_id, wait_s)
-    return await world.broker.members.heartbeat(GROUP, client_id, heartbeat, never_gone)
-
-
-def queues(share: MemberShare) -> list[int]:
-    return [queue.queue_id for queue in share.assignment.assigned]
-
-
-async def pass_time(world: World, seconds: int, beating: Mapping[str, int] | None = None) -> None:
-    """Second by second, with a turn each; `beating` send a heartbeat every ten seconds."""
-    for second in range(seconds):
-        world.clock.advance(s=1)
-        if second % 10 == 0:
-            for client_id, generation in (beating or {}).items():
-                await beat(world, client_id, generation)
-        await world.broker.members.turn()
-
-
-async def members_of(world: World) -> list[str]:
-    return [m.client_id for m, _ in (await world.broker.members.describe(GROUP)).shares]
 
 
 class TestHandover:
@@ -339,56 +307,6 @@ class TestConflicts:
             await beat(world, "a")
             with pytest.raises(StateConflict, match="1 members"):
                 await beat(world, "b")
-
-
-class TestLocks:
-    async def test_a_lock_outlives_a_silent_owner_until_its_lease_ends(self, world: World) -> None:
-        members = world.broker.members
-        await beat(world, "a")
-        names = [QueueName(TOPIC, queue_id) for queue_id in range(4)]
-        assert (await members.lock(GROUP, "a", 1, names)).locked == tuple(names)
-        await beat(world, "b")
-        await pass_time(world, LEASE_S, {"b": 2})
-        assert await members_of(world) == ["b"]
-        refused = await members.lock(GROUP, "b", 3, names)
-        assert refused.locked == ()
-        assert {reason for _, reason in refused.refused} == {"locked_by a"}
-        await pass_time(world, LOCK_S - LEASE_S, {"b": 3})
-        assert (await members.lock(GROUP, "b", 3, names)).locked == tuple(names)
-
-    async def test_renewing_keeps_a_lock(self, world: World) -> None:
-        members = world.broker.members
-        await beat(world, "a")
-        name = QueueName(TOPIC, 0)
-        for _ in range(3):
-            await members.lock(GROUP, "a", 1, [name])
-            await pass_time(world, LOCK_S - 1, {"a": 1})
-        held = (await world.metadata.members.read(GROUP)).queues[name].lock
-        assert held is not None
-        await pass_time(world, 1, {"a": 1})
-        assert (await world.metadata.members.read(GROUP)).queues[name].lock is None
-
-    async def test_only_the_owner_locks_and_only_the_holder_unlocks(self, world: World) -> None:
-        members = world.broker.members
-        await beat(world, "a")
-        await beat(world, "b")
-        name = QueueName(TOPIC, 0)
-        with pytest.raises(StaleGeneration):
-            await members.lock(GROUP, "a", 1, [name])
-        assert (await members.lock(GROUP, "b", 2, [name])).refused == ((name, "not_owned"),)
-        assert (await members.lock(GROUP, "a", 2, [name])).locked == (name,)
-        assert (await members.unlock(GROUP, "b", [name])).refused == ((name, "locked_by a"),)
-        for _ in range(2):
-            assert (await members.unlock(GROUP, "a", [name])).locked == (name,)
-
-    async def test_a_confirmed_release_unlocks(self, world: World) -> None:
-        members = world.broker.members
-        await beat(world, "a")
-        name = QueueName(TOPIC, 3)
-        await members.lock(GROUP, "a", 1, [name])
-        await beat(world, "b")
-        await beat(world, "a", 2)
-        assert (await members.lock(GROUP, "b", 2, [name])).locked == (name,)
 
 
 class TestCommits:

@@ -217,7 +217,7 @@ async def lock_queues(
     names = [each.name for each in body.queues]
     await _check_caller(services, access, group, body.client_id, [each.topic for each in names])
     tries = is_dry_run(dry_run)
-    locking = await services.broker.members.lock(
+    locking = await services.broker.queue_locks.lock(
         group, body.client_id, body.generation, names, is_dry_run=tries
     )
     if not locking.locked:
@@ -255,7 +255,9 @@ async def unlock_queues(
     names = [each.name for each in body.queues]
     await _check_caller(services, access, group, body.client_id, [each.topic for each in names])
     tries = is_dry_run(dry_run)
-    locking = await services.broker.members.unlock(group, body.client_id, names, is_dry_run=tries)
+    locking = await services.broker.queue_locks.unlock(
+        group, body.client_id, names, is_dry_run=tries
+    )
     if not locking.locked:
         raise _none(locking.refused)
     response.status_code = 207 if locking.refused else 200

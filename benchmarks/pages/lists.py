@@ -56,18 +56,20 @@ def _ok(answer: httpx.Response) -> httpx.Response:
 
 def times_of(client: httpx.Client) -> dict[str, list[float]]:
     """Seconds of each list, one after another in each turn; pages that are missing are left out."""
-    there = [API, *(path for path in PAGES if client.get(path).is_success)]
-    found: dict[str, list[float]] = {path: [] for path in there}
+    there = {path: path for path in (API, *PAGES) if client.get(path).is_success}
+    there |= deep_pages(client)
+    found: dict[str, list[float]] = {name: [] for name in there}
     for _ in range(TURNS):
-        for path in there:
+        for name, path in there.items():
             begun = time.perf_counter()
             _ok(client.get(path))
-            found[path].append(time.perf_counter() - begun)
+            found[name].append(time.perf_counter() - begun)
     return found
 
 
-def deep_pages(client: httpx.Client) -> Iterator[tuple[str, float]]:
-    """The last page of the lists of topics and groups, which is read as fast as the first."""
+def deep_pages(client: httpx.Client) -> Iterator[tuple[str, str]]:
+    """The last page of the lists of topics and groups, which is read as fast as the first: what it
+    is called, and its address."""
     for name, size in (("topics", 1_000), ("groups", 950)):
         token = None
         while True:
@@ -76,12 +78,8 @@ def deep_pages(client: httpx.Client) -> Iterator[tuple[str, float]]:
             if not found["next_page_token"]:
                 break
             token = found["next_page_token"]
-        taken = []
-        for _ in range(TURNS):
-            begun = time.perf_counter()
-            _ok(client.get(f"/ui/{name}", params={"page_token": token}))
-            taken.append(time.perf_counter() - begun)
-        yield f"/ui/{name} near its end", statistics.median(taken)
+        path = f"/ui/{name}"
+        yield f"{path} near its end", str(httpx.URL(path, params={"page_token": token}))
 
 
 def main() -> None:
@@ -98,9 +96,9 @@ def main() -> None:
         fill(client)
         found = times_of(client)
         base = statistics.median(found[API])
-        rows = [(path, statistics.median(each)) for path, each in found.items()]
-        for path, median in [*rows, *deep_pages(client)]:
-            print(f"{path:32} {median * 1_000:7.1f} ms  {median / base:5.2f} x")
+        for name, each in found.items():
+            median = statistics.median(each)
+            print(f"{name:32} {median * 1_000:7.1f} ms  {median / base:5.2f} x")
         show_overview(f"of {TOPICS:,} topics", node.url, node.process.pid, seconds)
 
 

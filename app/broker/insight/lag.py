@@ -7,7 +7,7 @@ before messages are looked at, so ready may hold some that it will leave out. Ev
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from app.broker.context import Context
@@ -154,7 +154,10 @@ class LagReader:
         if topic is not None:
             find_topic(self._metadata, topic)
         await self._delays.catch_up()
-        return await self._group_lag(group, topic, visible, begun)
+        if topic is not None:
+            return await self._group_lag(group, [topic], begun)
+        names = {*self._topics_of(group), *begun}
+        return await self._group_lag(group, self._seen(names, visible), begun)
 
     async def group_lags(
         self, groups: Sequence[str], *, visible: Visible = every
@@ -163,25 +166,29 @@ class LagReader:
         what waits for its time, then at least a turn of the event loop for each group."""
         await self._delays.catch_up()
         found: list[GroupLag] = []
+        begun = self._topics_of_all()
         for group in groups:
             await asyncio.sleep(0)
             if group in self._metadata.snapshot.groups:
-                found.append(await self._group_lag(group, None, visible))
+                names = self._seen(begun.get(group, ()), visible)
+                found.append(await self._group_lag(group, names))
         return found
+
+    def _seen(self, names: Collection[str], visible: Visible) -> Iterator[str]:
+        """Those that are there and visible, by name; each is looked for when it is asked for."""
+        for name in sorted(names):
+            if name in self._metadata.snapshot.topics and visible(name):
+                yield name
 
     async def _group_lag(
         self,
         group: str,
-        topic: str | None,
-        visible: Visible,
+        names: Iterable[str],
         begun: Mapping[str, bool] = _NOWHERE,
     ) -> GroupLag:
-        names = [topic] if topic is not None else sorted({*self._topics_of(group), *begun})
         self._groups.expire_group(group, self._clock.monotonic_s())
         topics = [
-            await self._topic_lag(group, name, is_leased=begun.get(name, False))
-            for name in names
-            if topic is not None or (name in self._metadata.snapshot.topics and visible(name))
+            await self._topic_lag(group, name, is_leased=begun.get(name, False)) for name in names
         ]
         return GroupLag(
             group,

@@ -1,6 +1,7 @@
 """Lag: every stored message is in exactly one count, whatever has happened to it (G10)."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -189,6 +190,29 @@ async def test_the_lag_of_many_groups_is_that_of_each() -> None:
         assert other == await world.broker.lag.group_lag("other")
         (hidden, _) = await world.broker.lag.group_lags(wanted, visible=lambda _topic: False)
         assert hidden.topics == []
+
+
+async def test_the_lag_of_many_groups_looks_once_at_what_has_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Asked for each, it would look at what all groups have begun once for each."""
+    async with running() as world:
+        await world.send(b"a")
+        for name in (GROUP, "other"):
+            await world.receive(group=name)
+        journal = world.broker.groups.consumer_journal
+        looks: list[str] = []
+        for name in ("topics", "topics_by_group"):
+            real = getattr(journal, name)
+
+            def look(*args: Any, name: str = name, real: Any = real) -> Any:
+                looks.append(name)
+                return real(*args)
+
+            monkeypatch.setattr(journal, name, look)
+        mine, other = await world.broker.lag.group_lags([GROUP, "other"])
+        assert [each.topic for each in (*mine.topics, *other.topics)] == [TOPIC, TOPIC]
+        assert looks == ["topics_by_group"]
 
 
 async def test_the_sum_of_thousands_of_queues_is_kept_for_a_while(

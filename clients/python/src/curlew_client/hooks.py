@@ -7,11 +7,12 @@ after; in the thread, or on the event loop, of the call that they are about, so 
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from curlew_client.consuming.messages import Received
-from curlew_client.producing.messages import Message
-from curlew_client.results import SendResult
+if TYPE_CHECKING:
+    from curlew_client.consuming.messages import Received
+    from curlew_client.producing.messages import Message
+    from curlew_client.results import SendResult
 
 
 class Sending:
@@ -24,7 +25,7 @@ class Sending:
 
     __slots__ = ("error", "messages", "notes", "results", "topic")
 
-    def __init__(self, topic: str, messages: list[Message]) -> None:
+    def __init__(self, topic: str, messages: "list[Message]") -> None:
         self.topic = topic
         self.messages = messages
         self.results: Sequence[SendResult] | None = None
@@ -40,7 +41,7 @@ class Handling:
 
     __slots__ = ("error", "group", "messages", "notes", "returned")
 
-    def __init__(self, group: str, messages: list[Received[Any]]) -> None:
+    def __init__(self, group: str, messages: "list[Received[Any]]") -> None:
         self.group = group
         self.messages = messages
         self.returned: object = None
@@ -77,7 +78,7 @@ class Hooks:
     def __bool__(self) -> bool:
         return bool(self._hooks)
 
-    def begin(self, topic: str, messages: list[Message]) -> Sending | None:
+    def begin(self, topic: str, messages: "list[Message]") -> Sending | None:
         """Before a send; None: there are no hooks. Raises what a hook raises."""
         if not self._hooks:
             return None
@@ -175,7 +176,7 @@ class Reported:
     def __enter__(self) -> Self:
         return self
 
-    def gave(self, results: Sequence[SendResult]) -> None:
+    def gave(self, results: "Sequence[SendResult]") -> None:
         """The messages are stored."""
         if self._sending is not None:
             self._sending.results = results

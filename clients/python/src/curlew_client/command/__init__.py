@@ -2,10 +2,12 @@
 
 | Part | What is in it |
 |---|---|
-| `entry`, `catalog` | from words to a command, and what its failure says |
-| `contexts`, `service`, `calls` | which node, and requests to it |
+| `entry`, `catalog`, `running` | from the first word to a command, and what its failure says |
+| `parsing` | from the other words to the call of its function |
+| `contexts`, `service` | which node, and requests to it |
 | `output`, `asking`, `words` | what people and programs read; questions; numbers, times and sizes |
 | `messages`, `resources` | the commands themselves |
 
-Needs the extra `cli` (cyclopts, rich); nothing outside this folder imports it.
+The extra `cli` (cyclopts, rich) is for help, completion, tables on a terminal, and words that are
+not plain; nothing outside this folder imports it.
 """

@@ -3,9 +3,8 @@
 import sys
 from typing import Annotated, Any
 
-from cyclopts import Parameter
-
 from curlew_client.command.output import print_fields, print_json, say
+from curlew_client.command.parsing.declared import Parameter
 from curlew_client.command.service import Document, Service
 from curlew_client.command.words import NotSo
 

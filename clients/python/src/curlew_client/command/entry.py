@@ -88,6 +88,7 @@ def _options_first(words: list[str]) -> tuple[list[str], list[str]]:
 def _run_ours(name: str, words: list[str]) -> int:
     try:
         running = import_module("curlew_client.command.running")
+        return int(running.run(running.app_of(name), words))
     except ModuleNotFoundError as error:
         if error.name not in {"cyclopts", "rich"}:
             raise
@@ -95,7 +96,6 @@ def _run_ours(name: str, words: list[str]) -> int:
             f"curlew: this command needs the library {error.name}; install curlew-client[cli]\n"
         )
         return Exit.USAGE
-    return int(running.run(running.app_of(name), words))
 
 
 def _others() -> dict[str, Any]:

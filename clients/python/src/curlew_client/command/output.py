@@ -1,7 +1,8 @@
 """What commands print: tables and lines for people, JSON for programs.
 
 Where the output is a terminal, tables are rich's; elsewhere they are plain columns that are never
-cut, so that `grep` and `awk` see everything, and rich is not imported.
+cut, so that `grep` and `awk` see everything, and rich is not imported. So they are
+where rich is not installed.
 """
 
 import json
@@ -50,9 +51,7 @@ def print_table(
         for at in range(len(columns))
     ]
     texts = [[_cell(cell) for cell in row] for row in found]
-    if is_terminal():
-        _print_rich(columns, texts, numbers)
-    else:
+    if not (is_terminal() and _print_rich(columns, texts, numbers)):
         sys.stdout.write(plain_table(columns, texts, numbers))
 
 
@@ -74,11 +73,15 @@ def plain_table(
 
 def _print_rich(
     columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[bool]
-) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+) -> bool:
+    """Whether rich is there."""
+    try:
+        from rich.box import SIMPLE_HEAD
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+    except ModuleNotFoundError:
+        return False
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name, right in zip(columns, numbers, strict=True):
@@ -86,6 +89,7 @@ def _print_rich(
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     Console().print(table)
+    return True
 
 
 def print_fields(shown: Mapping[str, Any]) -> None:

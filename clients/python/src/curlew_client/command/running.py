@@ -1,5 +1,5 @@
-"""Runs a command of this package: from its words, by cyclopts, to its function; and says in one
-sentence what went wrong."""
+"""Runs a command of this package: from its words to its function; and says in one sentence what
+went wrong."""
 
 import sys
 from collections.abc import Sequence
@@ -7,12 +7,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from cyclopts import App, CycloptsError
-
 from curlew_client.command.catalog import COMMANDS
 from curlew_client.command.entry import Exit
+from curlew_client.command.parsing.declared import App
+from curlew_client.command.parsing.plain import call_of
 from curlew_client.command.service import close_all
-from curlew_client.command.usage import usage_text
 from curlew_client.command.words import NotSo
 from curlew_client.errors import (
     ConnectionFailed,
@@ -29,20 +28,6 @@ _MAKES_TOPIC: Final = "make it with PUT /v1/topics/"
 _HERE: Final = str(Path(__file__).parent)
 
 
-def new_app(name: str, text: str) -> App:
-    """The app of one command."""
-    return App(
-        name=f"curlew {name}",
-        help=text,
-        help_format="plaintext",
-        version_flags=(),
-        result_action="return_value",
-        exit_on_error=False,
-        print_error=False,
-        suppress_keyboard_interrupt=False,
-    )
-
-
 def app_of(name: str) -> App:
     """The app of a command of this package, imported now."""
     module, attribute, _ = COMMANDS[name]
@@ -53,9 +38,8 @@ def app_of(name: str) -> App:
 def run(app: App, words: list[str]) -> int:
     """Run it; the exit status. A command gives one, or None when all went well."""
     try:
-        status = app(words)
-    except CycloptsError as error:
-        return _failed(usage_text(error, words), Exit.USAGE, words)
+        call = call_of(app, words)
+        status = call() if call is not None else _run_full(app, words)
     except (NotSo, ValueError, TypeError) as error:
         if not isinstance(error, NotSo) and not _is_of_the_words(error):
             raise
@@ -65,6 +49,13 @@ def run(app: App, words: list[str]) -> int:
     finally:
         close_all()
     return status if isinstance(status, int) else Exit.DONE
+
+
+def _run_full(app: App, words: Sequence[str]) -> Any:
+    """Help, and whatever is not plain."""
+    from curlew_client.command.parsing.full import run_by_cyclopts
+
+    return run_by_cyclopts(app, words)
 
 
 def _is_of_the_words(error: BaseException) -> bool:

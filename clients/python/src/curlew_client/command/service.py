@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from cyclopts import Parameter
-
 from curlew_client.command.contexts import NAME_VARIABLE, Context, Contexts
+from curlew_client.command.parsing.declared import Parameter
 from curlew_client.command.words import NotSo
 from curlew_client.options import DEFAULT_URL, URL_VARIABLE, Options
 from curlew_client.wire.durations import seconds_of

@@ -2,9 +2,8 @@
 
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from curlew_client.command.asking import change
+from curlew_client.command.parsing.declared import Parameter
 from curlew_client.command.service import Document, Service, Where, part
 from curlew_client.command.words import NotSo, pairs_of, time_text, value_of
 

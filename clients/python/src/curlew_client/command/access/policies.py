@@ -2,16 +2,14 @@
 
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
-
 from curlew_client.command.asking import DryRun, Yes, change, confirm
 from curlew_client.command.entry import Exit
 from curlew_client.command.output import print_fields, print_json, print_table, say
-from curlew_client.command.running import new_app
+from curlew_client.command.parsing.declared import App, Parameter
 from curlew_client.command.service import Service, Where, part
 from curlew_client.command.words import NotSo
 
-app = new_app("policy", "Rules that allow or deny beside the roles; a denial wins.")
+app = App("policy", "Rules that allow or deny beside the roles; a denial wins.")
 
 
 @app.command(name="list")

@@ -5,16 +5,14 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from curlew_client.command.asking import DryRun, Yes, change, confirm
 from curlew_client.command.entry import Exit
 from curlew_client.command.output import print_fields, print_json, print_line, print_table, say
-from curlew_client.command.running import new_app
+from curlew_client.command.parsing.declared import App, Parameter
 from curlew_client.command.service import Service, Where, part
 from curlew_client.command.words import NotSo, time_text
 
-app = new_app("principal", "Who may do what: principals, their roles and API keys.")
+app = App("principal", "Who may do what: principals, their roles and API keys.")
 
 
 @app.command(name="list")

@@ -8,18 +8,16 @@ import threading
 import time
 from typing import Annotated, Any
 
-from cyclopts import Parameter
-
 from curlew_client.command.messages.outgoing import send_batch, send_one
 from curlew_client.command.output import print_json, print_line, print_table, say
-from curlew_client.command.running import new_app
+from curlew_client.command.parsing.declared import App, Parameter
 from curlew_client.command.service import Service, Where
 from curlew_client.command.words import NotSo, bytes_text
 from curlew_client.errors import CurlewError
 from curlew_client.producing.messages import Message
 from curlew_client.wire.durations import seconds_of
 
-app = new_app("bench", "How long sends take: percentiles, histogram, messages a second.")
+app = App("bench", "How long sends take: percentiles, histogram, messages a second.")
 
 THREADS_MAX: int = 64
 BARS: int = 40

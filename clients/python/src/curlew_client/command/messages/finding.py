@@ -5,16 +5,14 @@ import time
 from collections.abc import Iterator
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from curlew_client.command.messages.shapes import COLUMNS, json_line, row_of
 from curlew_client.command.output import print_fields, print_json, print_line, print_table, say
-from curlew_client.command.running import new_app
+from curlew_client.command.parsing.declared import App, Parameter
 from curlew_client.command.service import Document, Service, Where, part
 from curlew_client.command.words import NotSo, body_of, body_text, moment_ms, span_text, time_text
 
-app = new_app("message", "One message: what it is, where it is, what became of it.")
-browse = new_app("browse", "Find messages of a topic by key, tag, property, text or time.")
+app = App("message", "One message: what it is, where it is, what became of it.")
+browse = App("browse", "Find messages of a topic by key, tag, property, text or time.")
 
 PAGE_MESSAGES: int = 500
 

@@ -6,19 +6,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Annotated
 
-from cyclopts import Parameter
-
 from curlew_client.command.messages.inputs import json_messages, opened
 from curlew_client.command.messages.outgoing import send_many
 from curlew_client.command.messages.pulling import read
 from curlew_client.command.messages.shapes import json_line
 from curlew_client.command.output import print_json, say
-from curlew_client.command.running import new_app
+from curlew_client.command.parsing.declared import App, Parameter
 from curlew_client.command.service import Service, Where
 from curlew_client.command.words import NotSo, bytes_text
 
-app = new_app("export", "Write the messages of a topic as JSON lines.")
-importer = new_app("import", "Send messages from JSON lines.")
+app = App("export", "Write the messages of a topic as JSON lines.")
+importer = App("import", "Send messages from JSON lines.")
 
 
 @app.default

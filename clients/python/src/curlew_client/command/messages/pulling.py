@@ -5,15 +5,13 @@ import time
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from cyclopts import Parameter
-
 from curlew_client.command.messages.shapes import COLUMNS, json_line, row_of
 from curlew_client.command.output import print_line, print_table, say
-from curlew_client.command.running import new_app
+from curlew_client.command.parsing.declared import App, Parameter
 from curlew_client.command.service import Document, Service, Where, part
 from curlew_client.command.words import NotSo, body_of, moment_ms
 
-app = new_app("pull", "Read a queue, or all of a topic, from an offset on; takes nothing away.")
+app = App("pull", "Read a queue, or all of a topic, from an offset on; takes nothing away.")
 
 PAGE_MESSAGES: int = 1_000
 

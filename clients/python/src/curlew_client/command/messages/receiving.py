@@ -9,17 +9,15 @@ import time
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
-from cyclopts import Parameter
-
 from curlew_client.command.messages.shapes import json_line, line_of
 from curlew_client.command.output import say
-from curlew_client.command.running import new_app
+from curlew_client.command.parsing.declared import App, Parameter
 from curlew_client.command.service import Document, Service, Where, part
 from curlew_client.command.words import NotSo, body_of
 from curlew_client.errors import CurlewError, ServiceError
 from curlew_client.wire.durations import seconds_of
 
-app = new_app("receive", "Lease messages of a group, print them, and ack them.")
+app = App("receive", "Lease messages of a group, print them, and ack them.")
 
 BATCH: int = 32
 WAIT_S: float = 20.0

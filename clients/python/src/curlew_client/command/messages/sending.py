@@ -8,18 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Parameter
-
 from curlew_client.command.messages.inputs import json_messages, lines, opened, rest_of, stdin
 from curlew_client.command.messages.outgoing import send_many, send_one
 from curlew_client.command.output import is_terminal, print_json, print_line, say
-from curlew_client.command.running import new_app
+from curlew_client.command.parsing.declared import App, Parameter
 from curlew_client.command.service import Service, Where
 from curlew_client.command.words import NotSo, moment_ms, pairs_of
 from curlew_client.producing.messages import Message
 from curlew_client.results import SendResult
 
-app = new_app("send", "Send messages: from the command line, files or stdin.")
+app = App("send", "Send messages: from the command line, files or stdin.")
 
 _SMALL: int = 1024 * 1024
 """A body up to this is no reason to ask the node how much it takes."""

@@ -11,18 +11,16 @@ from collections.abc import Iterator
 from typing import Annotated
 from urllib.parse import urlencode
 
-from cyclopts import Parameter
-
 from curlew_client.command.messages.shapes import json_line, line_of
 from curlew_client.command.output import print_line, say
-from curlew_client.command.running import new_app
+from curlew_client.command.parsing.declared import App, Parameter
 from curlew_client.command.service import Document, Service, Where, part
 from curlew_client.command.words import NotSo
 from curlew_client.errors import ConnectionFailed, CurlewError
 from curlew_client.wire.http1 import Answer
 from curlew_client.wire.problems import error_of
 
-app = new_app("tail", "Print messages as they come; takes nothing away.")
+app = App("tail", "Print messages as they come; takes nothing away.")
 
 SILENCE_S: float = 60.0
 """A node lets nothing be heard for a quarter of this at most."""

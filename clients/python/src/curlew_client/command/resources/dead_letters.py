@@ -5,17 +5,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from cyclopts import Parameter
-
 from curlew_client.command.asking import DryRun, Yes, confirm
 from curlew_client.command.entry import Exit
 from curlew_client.command.messages.shapes import json_line
 from curlew_client.command.output import print_fields, print_json, print_line, print_table, say
-from curlew_client.command.running import new_app
+from curlew_client.command.parsing.declared import App, Parameter
 from curlew_client.command.service import Document, Service, Where, part
 from curlew_client.command.words import NotSo, body_of, body_text, moment_ms, time_text
 
-app = new_app("dlq", "Dead letters: list, deliver again, remove.")
+app = App("dlq", "Dead letters: list, deliver again, remove.")
 
 
 @Parameter(name="*")

@@ -2,17 +2,15 @@
 
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from curlew_client.command.asking import DryRun, Yes, change, confirm
 from curlew_client.command.entry import Exit
 from curlew_client.command.output import print_fields, print_json, print_table
-from curlew_client.command.running import new_app
+from curlew_client.command.parsing.declared import App, Parameter
 from curlew_client.command.service import Service, Where, part
 from curlew_client.command.settings import Settings, change_settings, make, readable
 from curlew_client.command.words import time_text
 
-app = new_app("group", "List, show, make, change, pause and delete consumer groups.")
+app = App("group", "List, show, make, change, pause and delete consumer groups.")
 
 
 @app.command(name="list")

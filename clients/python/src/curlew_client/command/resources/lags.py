@@ -3,15 +3,13 @@
 import time
 from typing import Annotated, Any
 
-from cyclopts import Parameter
-
 from curlew_client.command.output import is_terminal, print_json, print_line, print_table
-from curlew_client.command.running import new_app
+from curlew_client.command.parsing.declared import App, Parameter
 from curlew_client.command.service import Document, Service, Where, part
 from curlew_client.command.words import span_text
 from curlew_client.wire.durations import seconds_of
 
-app = new_app("lag", "How far behind a group is: what waits, is in flight, or comes again.")
+app = App("lag", "How far behind a group is: what waits, is in flight, or comes again.")
 
 _COLUMNS = ("topic", "queue", "committed", "end", "ready", "in flight", "delayed", "oldest", "note")
 

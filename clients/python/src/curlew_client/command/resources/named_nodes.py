@@ -4,18 +4,16 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from curlew_client.command.asking import Yes, confirm
 from curlew_client.command.contexts import Context, Contexts
 from curlew_client.command.entry import Exit
 from curlew_client.command.output import print_json, print_table, say
-from curlew_client.command.running import new_app
+from curlew_client.command.parsing.declared import App, Parameter
 from curlew_client.command.service import key_in
 from curlew_client.command.words import NotSo
 from curlew_client.options import check_namespace, key_of, node_of
 
-app = new_app("context", "Servers by name, each with its address and its key.")
+app = App("context", "Servers by name, each with its address and its key.")
 
 Json = Annotated[bool, Parameter(negative=(), help="JSON in place of a table.")]
 

@@ -3,11 +3,11 @@
 from curlew_client.command.asking import DryRun, Yes, change, confirm
 from curlew_client.command.entry import Exit
 from curlew_client.command.output import print_json, print_table
-from curlew_client.command.running import new_app
+from curlew_client.command.parsing.declared import App
 from curlew_client.command.service import Service, Where, part
 from curlew_client.command.words import time_text
 
-app = new_app("namespace", "Namespaces: each has topics and groups of its own.")
+app = App("namespace", "Namespaces: each has topics and groups of its own.")
 
 
 @app.command(name="list")

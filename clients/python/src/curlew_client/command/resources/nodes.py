@@ -4,12 +4,10 @@ from itertools import islice
 from time import monotonic, sleep
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from curlew_client.command.asking import DryRun, Yes, change, confirm
 from curlew_client.command.entry import Exit
 from curlew_client.command.output import print_fields, print_json, print_line, print_table, say
-from curlew_client.command.running import new_app
+from curlew_client.command.parsing.declared import App, Parameter
 from curlew_client.command.service import Document, Service, Where, part
 from curlew_client.command.shards.drains import drain
 from curlew_client.command.shards.replicas import remove_node, reset_replica
@@ -19,11 +17,11 @@ from curlew_client.errors import ServiceError
 LOOK_S = 0.1
 """Between two looks at who leads."""
 
-app = new_app("node", "The node that answers: whether it is ready, and its limits.")
-cluster = new_app("cluster", "The nodes that share the metadata, and their shards.")
-hand_over = new_app("hand-over", "Have another node lead a shard of several replicas.")
-clients = new_app("clients", "One client by its id: what it consumes and produces.")
-config = new_app("config", "The settings of the node, and those that change while it runs.")
+app = App("node", "The node that answers: whether it is ready, and its limits.")
+cluster = App("cluster", "The nodes that share the metadata, and their shards.")
+hand_over = App("hand-over", "Have another node lead a shard of several replicas.")
+clients = App("clients", "One client by its id: what it consumes and produces.")
+config = App("config", "The settings of the node, and those that change while it runs.")
 cluster.command(drain)
 cluster.command(remove_node)
 cluster.command(reset_replica)

@@ -3,16 +3,14 @@
 import time
 from typing import Annotated, Any
 
-from cyclopts import Parameter
-
 from curlew_client.command.asking import DryRun, Yes, change, confirm
 from curlew_client.command.entry import Exit
 from curlew_client.command.output import print_json, print_table, say
-from curlew_client.command.running import new_app
+from curlew_client.command.parsing.declared import App, Parameter
 from curlew_client.command.service import Document, Service, Where, part
 from curlew_client.command.words import NotSo, moment_ms, time_text
 
-app = new_app("offsets", "Where a group is in its topics, and how to put it elsewhere.")
+app = App("offsets", "Where a group is in its topics, and how to put it elsewhere.")
 
 
 @app.command
@@ -120,7 +118,7 @@ def copy(
     return Exit.REFUSED if refused else Exit.DONE
 
 
-snapshot = new_app("snapshot", "The offsets of a group, kept under names to go back to.")
+snapshot = App("snapshot", "The offsets of a group, kept under names to go back to.")
 app.command(snapshot, name="snapshot")
 
 

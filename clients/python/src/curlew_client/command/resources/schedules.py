@@ -2,16 +2,14 @@
 
 from typing import Annotated, Any
 
-from cyclopts import Parameter
-
 from curlew_client.command.asking import DryRun, Yes, change, confirm
 from curlew_client.command.entry import Exit
 from curlew_client.command.output import print_fields, print_json, print_table
-from curlew_client.command.running import new_app
+from curlew_client.command.parsing.declared import App, Parameter
 from curlew_client.command.service import Service, Where, part
 from curlew_client.command.words import pairs_of, time_text
 
-app = new_app("schedule", "Messages that are sent by the clock: list, show, make, pause, delete.")
+app = App("schedule", "Messages that are sent by the clock: list, show, make, pause, delete.")
 
 
 @app.command(name="list")

@@ -3,12 +3,12 @@
 from curlew_client.command.asking import DryRun, Yes, change, confirm
 from curlew_client.command.entry import Exit
 from curlew_client.command.output import print_fields, print_json, print_table
-from curlew_client.command.running import new_app
+from curlew_client.command.parsing.declared import App
 from curlew_client.command.service import Service, Where, part
 from curlew_client.command.settings import Settings, change_settings, make, readable
 from curlew_client.command.words import time_text
 
-app = new_app("topic", "List, show, make, change and delete topics.")
+app = App("topic", "List, show, make, change and delete topics.")
 
 
 @app.command(name="list")

@@ -3,11 +3,11 @@
 from curlew_client.command.asking import DryRun, Yes, change, confirm
 from curlew_client.command.entry import Exit
 from curlew_client.command.output import print_fields, print_json, print_table
-from curlew_client.command.running import new_app
+from curlew_client.command.parsing.declared import App
 from curlew_client.command.service import Service, Where, part
 from curlew_client.command.words import time_text
 
-app = new_app("tx", "Transactions: list, show, commit, roll back.")
+app = App("tx", "Transactions: list, show, commit, roll back.")
 
 
 @app.command(name="list")

@@ -5,12 +5,12 @@ import time
 from curlew_client.command.asking import DryRun, Yes, change, confirm
 from curlew_client.command.entry import Exit
 from curlew_client.command.output import print_json, print_table
-from curlew_client.command.running import new_app
+from curlew_client.command.parsing.declared import App
 from curlew_client.command.service import Service, Where, part
 from curlew_client.command.words import NotSo, moment_ms, time_text
 from curlew_client.wire.durations import milliseconds_of
 
-app = new_app("delayed", "Messages that wait for their time: list, move, deliver now, cancel.")
+app = App("delayed", "Messages that wait for their time: list, move, deliver now, cancel.")
 
 
 @app.command(name="list")

@@ -2,11 +2,10 @@
 
 from typing import Annotated, Final
 
-from cyclopts import Parameter
-
 from curlew_client.command.asking import DryRun, Yes, confirm
 from curlew_client.command.entry import Exit
 from curlew_client.command.output import print_json, print_line, print_table, say
+from curlew_client.command.parsing.declared import Parameter
 from curlew_client.command.service import Document, Service, Where, part
 from curlew_client.command.words import NotSo
 

@@ -2,11 +2,10 @@
 
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from curlew_client.command.asking import DryRun, Yes, confirm
 from curlew_client.command.entry import Exit
 from curlew_client.command.output import print_fields, print_json, say
+from curlew_client.command.parsing.declared import Parameter
 from curlew_client.command.service import Service, Where, part
 from curlew_client.command.words import NotSo
 

@@ -29,6 +29,7 @@ from tests.crash.sweeps.disks import (
     mounted_disk,
     mounted_tmpfs,
     need,
+    room,
 )
 from tests.support.cluster.three_processes import (
     NAMES,
@@ -91,6 +92,7 @@ def of_node(shard: Shard, name: str) -> Path:
 
 def nearly_fill(path: Path) -> None:
     """Up to where messages are refused, and a little further."""
+    room(path)
     usage = shutil.disk_usage(path.parent)
     with path.open("wb") as file:
         os.posix_fallocate(

@@ -7,6 +7,7 @@ and how to come by it; a test then fails with that (`need`), as it does when a p
 import fcntl
 import os
 import re
+import shutil
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -27,6 +28,9 @@ CAP_SYS_ADMIN = 21
 
 JOURNAL_ROUNDS = 400
 """Each writes at least three blocks; the journal of `EXT4_EAGER` has 1,024."""
+
+SMALL_DISK_BYTES = 512 * MIB
+"""No disk of these is larger; what is, is the machine's, and is never filled."""
 
 LOOP_CONTROL = Path("/dev/loop-control")
 
@@ -153,8 +157,16 @@ def mounted_tmpfs(size_bytes: int, root: Path) -> Iterator[Path]:
         run("umount", "-l", root)
 
 
+def room(path: Path) -> int:
+    """Bytes of the small disk that will hold `path`; fails when it would be the machine's own."""
+    size = shutil.disk_usage(path.parent).total
+    assert size <= SMALL_DISK_BYTES, f"{path} is on no small disk: {size} bytes would be filled"
+    return size
+
+
 def fill(path: Path) -> None:
     """Write until there is no room left."""
+    room(path)
     with path.open("wb", buffering=0) as file:
         for size in (MIB, 4096):
             try:

@@ -55,6 +55,9 @@ class ReplicaConditions(Following):
                 f" {view.needed_count} are needed"
             )
             found.append(condition(ConditionCode.NO_LEADER, detail))
+        elif view.status is not None and view.status.role is Role.TAKING_OVER:
+            detail = f"this node is to lead the shard {view.shard!r}, and does not yet"
+            found.append(condition(ConditionCode.NO_LEADER, detail))
         elif view.status is None or view.status.leader is None:
             found.append(
                 condition(

@@ -10,6 +10,7 @@ from app.api.aims.places import Metadata
 from app.api.http.request_context import AsgiApp, RequestContext
 from app.api.peers.connection import PeerConnection
 from app.api.peers.pool import NotReached, Peers
+from app.api.ports import Shard
 from app.api.relay.envelope import RELAYED, Envelope, is_at_its_end, of_caller
 from app.domain.access.actions import Action
 from app.domain.errors import NotLeader, ShardUnavailable
@@ -56,7 +57,13 @@ class Leaders:
     def is_up(self, shard: str) -> bool:
         """Whether the node that leads a shard answers, as far as is known."""
         view = self._metadata.snapshot.shards.get(shard)
-        return view is not None and (self.peers is None or self.peers.is_up(view.cluster_url))
+        if view is None or self._is_to_lead(view):
+            return False
+        return self.peers is None or self.peers.is_up(view.cluster_url)
+
+    def _is_to_lead(self, view: Shard) -> bool:
+        """Whether this node leads the shard no more, or not yet, and nobody else does."""
+        return self.follows and view.leader == self.node_id
 
     def envelope_of(self, exchange: RequestContext) -> Envelope:
         """What travels with a request of the caller."""
@@ -67,7 +74,7 @@ class Leaders:
         """A connection to the leader of a shard. Raises `ShardUnavailable`; `NotLeader` where a
         client wants no relay, and where this is one already."""
         view = self._metadata.snapshot.shards.get(shard)
-        if view is not None and self.follows and view.leader == self.node_id:
+        if view is not None and self._is_to_lead(view):
             raise ShardUnavailable(
                 f"this node leads shard {shard!r} no more, or not yet, and nobody else does",
                 hint="send again in a moment: a node is about to lead it",

@@ -1,5 +1,6 @@
 """Batches and settles of several shards, through any node."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -84,8 +85,15 @@ async def test_lines_events_and_one_way_batches_are_split_too(nodes: list[Served
         assert (one_way.status_code, one_way.content) == (202, b""), one_way.text
     assert all(each == placed[0] for each in placed)
     assert set(placed[0]) == {0, 1, 2}
-    depth = (await nodes[0].client.get("/v1/topics/orders/stats")).json()["depth"]
-    assert depth == 6 * 4 * 3
+    async with asyncio.timeout(60):
+        while await _depth(nodes[0]) < 6 * 4 * 3:
+            """One-way messages are stored behind their answer."""
+    assert await _depth(nodes[0]) == 6 * 4 * 3
+
+
+async def _depth(node: ServedNode) -> int:
+    depth: int = (await node.client.get("/v1/topics/orders/stats")).json()["depth"]
+    return depth
 
 
 def _batch(keys: list[str]) -> str:

@@ -1,6 +1,7 @@
 """A node whose metadata database is away: it sends and receives, changes nothing, and is done where
 `policy_age_max` says so."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -28,20 +29,24 @@ class Node:
         self.principals = server.node.metadata.principals
         self.file = server.node.config.data_dir / "metadata.db"
 
-    def _say(self, statement: str) -> None:
+    async def _say(self, statement: str) -> None:
+        """In a thread: a transaction of the node, which holds the file, goes on meanwhile."""
+        await asyncio.to_thread(self._execute, statement)
+
+    def _execute(self, statement: str) -> None:
         engine = sync_engine(f"sqlite:///{self.file}")
         with engine.begin() as connection:
             connection.execute(text(statement))
         engine.dispose()
 
-    def lose_database(self, age_s: float) -> None:
+    async def lose_database(self, age_s: float) -> None:
         """It does not answer, and has not for so long."""
-        self._say("ALTER TABLE access_state RENAME TO away")
+        await self._say("ALTER TABLE access_state RENAME TO away")
         self.principals.age._seen_s -= age_s
 
-    def find_database(self) -> None:
+    async def find_database(self) -> None:
         """It answers again."""
-        self._say("ALTER TABLE away RENAME TO access_state")
+        await self._say("ALTER TABLE away RENAME TO access_state")
 
     async def send(self) -> httpx.Response:
         return await self.http.post(SEND, content=b"x")
@@ -68,20 +73,20 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
 
 
 async def test_sending_goes_on_and_changes_wait(node: Node) -> None:
-    node.lose_database(POLICY_FRESH_S + 1)
+    await node.lose_database(POLICY_FRESH_S + 1)
     await until(lambda: node.principals.age.is_stale)
     assert (await node.send()).status_code == 201
     refused = await node.change()
     assert (refused.status_code, refused.json()["code"]) == (503, "POLICY_TOO_OLD")
     assert "nothing is changed" in refused.json()["detail"]
     assert "curlew_policy_age_seconds 1" in (await node.http.get("/metrics")).text
-    node.find_database()
+    await node.find_database()
     await until(lambda: not node.principals.age.is_stale)
     assert (await node.change()).status_code == 200
 
 
 async def test_a_node_that_hears_nothing_for_policy_age_max_serves_nobody(node: Node) -> None:
-    node.lose_database(61)
+    await node.lose_database(61)
     await until(lambda: node.principals.age.is_over)
     refused = await node.send()
     assert (refused.status_code, refused.json()["code"]) == (503, "POLICY_TOO_OLD")
@@ -92,6 +97,6 @@ async def test_a_node_that_hears_nothing_for_policy_age_max_serves_nobody(node: 
     async with httpx.AsyncClient(base_url=node.http.base_url) as anybody:
         assert (await anybody.get("/healthz")).status_code == 200
         assert (await anybody.get("/readyz")).status_code == 503
-    node.find_database()
+    await node.find_database()
     await until(lambda: not node.principals.age.is_over)
     assert (await node.send()).status_code == 201

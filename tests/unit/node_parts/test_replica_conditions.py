@@ -35,6 +35,14 @@ def test_a_leader_whose_clock_is_off_does() -> None:
     assert [each.code for each in state.troubles()] == [ConditionCode.CLOCK_APART]
 
 
+def test_a_node_that_is_yet_to_lead_takes_no_requests() -> None:
+    status = replace(NOTHING, role=Role.TAKING_OVER, leader="a")
+    view = ReplicaView("orders", status, 3, 2, 3, None)
+    (obstacle,) = ReplicaConditions(NodeState(), lambda: view, lambda _kind: False).obstacles()
+    assert obstacle.code is ConditionCode.NO_LEADER
+    assert obstacle.detail == "this node is to lead the shard 'orders', and does not yet"
+
+
 def of_leader(status: ReplicaStatus, target_count: int) -> list[str]:
     """What it says of its followers."""
     view = ReplicaView("orders", status, target_count, 2, target_count, None)

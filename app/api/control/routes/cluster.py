@@ -257,7 +257,7 @@ async def get_cluster(services: WithServices, access: WithAccess) -> ClusterDocu
             epoch=each.epoch,
             leader=each.leader or None,
             leader_url=each.advertise_url or None,
-            answers=_answers(services, each.name),
+            answers=_answers(services, each.name) and each.name not in said.silent,
             queues=counts[each.name],
             takes=each.takes,
             target_replicas=each.target_replicas,
@@ -471,6 +471,8 @@ class _AllSaid(NamedTuple):
     """By shard and node."""
     high_watermarks: dict[str, int]
     """By shard."""
+    silent: set[str]
+    """Shards whose leader does not answer, or says that it does not lead them yet."""
 
 
 class _Replica(Struct):
@@ -488,6 +490,7 @@ class _Shard(Struct):
     name: str
     replicas: list[_Replica]
     high_watermark: int | None = None
+    answers: bool = True
 
 
 class _Cluster(Struct):
@@ -500,7 +503,7 @@ _decode_cluster: Final = Decoder(_Cluster).decode
 async def _said_by_leaders(services: Services, access: RequestContext) -> _AllSaid:
     """Leaders of other shards are asked all at once; one that does not answer in `LEADER_SECONDS`
     says nothing."""
-    found = _AllSaid({}, {})
+    found = _AllSaid({}, {}, set())
     own, relay = services.metadata.shard, services.relay
     if services.replicas is not None:
         _say(found, services.replicas)
@@ -514,8 +517,12 @@ async def _said_by_leaders(services: Services, access: RequestContext) -> _AllSa
     for name, answer in zip(
         asked, await asyncio.gather(*(_asked(relay, access, name) for name in asked)), strict=True
     ):
+        if answer is None:
+            found.silent.add(name)
         for said in [] if answer is None else answer.shards:
             if said.name == name:
+                if not said.answers:
+                    found.silent.add(name)
                 for node, *figures in map(astuple, said.replicas):
                     found.replicas[name, node] = _Said(*figures)
                 if said.high_watermark is not None:
@@ -551,8 +558,11 @@ async def _asked(relay: Relay, access: RequestContext, shard: str) -> _Cluster |
 
 
 def _answers(services: Services, shard: str) -> bool:
+    """Whether a node that leads it answers, as far as this one knows."""
     relay = services.relay
-    return shard == services.metadata.shard or relay is None or relay.is_up(shard)
+    if relay is None or (services.led is not None and shard == services.metadata.shard):
+        return True
+    return relay.is_up(shard)
 
 
 def _in_sync_at(shard: Shard | None, leader_url: str | None) -> list[str]:

@@ -82,6 +82,7 @@ class AuditDocument(AnswerModel):
     "GET /v1/audit",
     "Who changed what, and whom it was denied",
     needs={"cluster": Action.ADMIN},
+    by_each_node=True,
 )
 async def get_audit(  # noqa: PLR0913, RUF100
     services: WithServices,

@@ -116,6 +116,7 @@ class RoleList(AnswerModel):
     "GET /v1/roles",
     "The roles that are there, and what each allows",
     needs={"service": Action.GET},
+    by_each_node=True,
 )
 async def list_roles(access: WithAccess) -> RoleList:
     """Whoever has a role may do this to all names, or to those that it was given."""
@@ -134,7 +135,9 @@ async def list_roles(access: WithAccess) -> RoleList:
     )
 
 
-@router.serve("GET /v1/policies", "List policies", needs={"cluster": Action.ADMIN})
+@router.serve(
+    "GET /v1/policies", "List policies", needs={"cluster": Action.ADMIN}, by_each_node=True
+)
 async def list_policies(
     services: WithServices, page_size: WithPageSize, prefix: str = "", page_token: str | None = None
 ) -> PolicyList:
@@ -151,6 +154,7 @@ async def list_policies(
     "Read a policy",
     needs={"cluster": Action.ADMIN},
     answers={200: Answer(headers=ETAG_HEADER)},
+    by_each_node=True,
 )
 async def get_policy(name: str, services: WithServices, response: Response) -> PolicyDocument:
     """The policy."""
@@ -185,6 +189,7 @@ async def get_policy(name: str, services: WithServices, response: Response) -> P
         201: Answer("It was made", PolicyChangeDocument, ETAG_HEADER),
     },
     problems=(409, 412),
+    by_each_node=True,
 )
 async def put_policy(
     name: str,
@@ -226,6 +231,7 @@ def _warnings(services: Services, policy: Policy) -> list[str]:
     status=204,
     answers={200: dry_run_answer(PolicyChangeDocument)},
     problems=(409, 412),
+    by_each_node=True,
 )
 async def delete_policy(name: str, services: WithServices, terms: WithTerms) -> Response:
     """In force on this node at once, on all within two seconds."""

@@ -179,6 +179,7 @@ class PrincipalList(AnswerModel):
     "GET /v1/principals",
     "List principals",
     needs={"cluster": Action.ADMIN},
+    by_each_node=True,
 )
 async def list_principals(
     services: WithServices, page_size: WithPageSize, prefix: str = "", page_token: str | None = None
@@ -196,6 +197,7 @@ async def list_principals(
     "Read a principal",
     needs={"cluster": Action.ADMIN},
     answers={200: Answer(headers=ETAG_HEADER)},
+    by_each_node=True,
 )
 async def get_principal(name: str, services: WithServices, response: Response) -> PrincipalDocument:
     """The principal with its keys, without secrets."""
@@ -221,6 +223,7 @@ async def get_principal(name: str, services: WithServices, response: Response) -
         201: Answer("It was made", PrincipalChangeDocument, ETAG_HEADER),
     },
     problems=(409, 412),
+    by_each_node=True,
 )
 async def put_principal(
     name: str,
@@ -268,6 +271,7 @@ def _shut_out(access: RequestContext, name: str, settings: PrincipalSettings) ->
     status=204,
     answers={200: dry_run_answer(PrincipalChangeDocument)},
     problems=(409, 412),
+    by_each_node=True,
 )
 async def delete_principal(name: str, services: WithServices, terms: WithTerms) -> Response:
     """Its keys work no more, on this node at once, on all within two seconds."""
@@ -314,6 +318,7 @@ async def make_key(
     status=204,
     answers={200: dry_run_answer(DeletedKeyDocument)},
     problems=(409,),
+    by_each_node=True,
 )
 async def revoke_key(
     name: str, key_id: str, services: WithServices, dry_run: WithDryRun = None

@@ -47,6 +47,7 @@ class WhoAmI(AnswerModel):
     "GET /v1/whoami",
     "Who the caller is, and whether it may do something",
     needs={"service": Action.GET},
+    by_each_node=True,
 )
 async def get_whoami(
     access: WithAccess,

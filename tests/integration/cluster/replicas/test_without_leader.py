@@ -27,14 +27,8 @@ async def test_the_last_replica_says_so_and_shows_it(tmp_path: Path, url: str) -
         for path in ("principals", "policies", "roles", "audit"):
             told = await last.client.get(f"/v1/{path}")
             assert told.status_code == 200, told.text
-        policy = {
-            "effect": "ALLOW",
-            "subject": "principal:shop",
-            "actions": ["PUB"],
-            "resources": ["topic:*"],
-        }
-        made = await last.client.put("/v1/policies/senders", json=policy)
-        assert made.status_code == 201, made.text
+        gone = await last.client.delete("/v1/policies/nobody")
+        assert gone.status_code == 404, gone.text
         page = await last.client.get("/ui/nodes")
         assert page.status_code == 200
         assert "Replicas of orders" in page.text

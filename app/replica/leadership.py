@@ -107,7 +107,7 @@ class Leadership:
         self._has_begun = False
         self._is_ending = False
         self._too_few: str | None = None
-        """Why appends are refused, also where the broker may begin all the same."""
+        """Why appends are refused; those of the broker that begins are taken all the same."""
         self._give = give
         self._lacks = lacks
         self._serving: asyncio.Task[None] | None = None
@@ -157,11 +157,12 @@ class Leadership:
         if not self._is_ending:
             self.gate.confirm(high_watermark)
 
-    def refuse_while(self, too_few: str | None, *, may_begin: bool = False) -> None:
-        """Refuse appends because too few replicas are in sync; None: enough are. `may_begin`: the
-        broker of the term begins all the same, so that messages can be read."""
+    def refuse_while(self, too_few: str | None) -> None:
+        """Refuse appends because too few replicas are in sync; None: enough are. What the broker of
+        the term appends when it begins is taken: it waits for no confirmation (ADR 0150), and reads
+        need no other replica."""
         self._too_few = too_few
-        self.gate.too_few = None if may_begin and not self._is_broker_there else too_few
+        self.gate.too_few = too_few if self._is_broker_there else None
 
     def take_no_messages_while_full(self, nodes: tuple[str, ...]) -> None:
         """R13: the disks of these members of the set are full, and they are needed. What the broker

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 from typing_extensions import override
@@ -49,8 +48,9 @@ _LOG: Final = logging.getLogger(__name__)
 ALARM_SHOWN_MS: Final = 60_000
 """How long an alarm that is not raised again is shown."""
 
-ELECTED_S: Final = 2.0
-"""A stop waits so long to hear whether this replica was elected just now."""
+ELECTED_S: Final = 4.5
+"""A stop waits so long to hear whether this replica was elected just now: for longer than two
+questions may take, since what the row is may be asked before."""
 
 _LEADING: Final = (Role.LEADER, Role.TAKING_OVER)
 
@@ -447,8 +447,7 @@ class ReplicaRunner(Replicating, RepairHost):
             too_few = f"{lacking} more would have to answer" if lacking else None
             if too_few != self._too_few:
                 self._too_few = too_few
-                refuse = partial(leading.refuse_while, too_few, may_begin=leader.is_set_small)
-                self._loop.call_soon_threadsafe(refuse)
+                self._loop.call_soon_threadsafe(leading.refuse_while, too_few)
             full_nodes = self._status.full_nodes
             if full_nodes != self._full_nodes:
                 self._full_nodes = full_nodes

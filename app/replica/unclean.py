@@ -48,6 +48,10 @@ _WHY: Final[dict[UncleanRefusal, tuple[str, str]]] = {
         "it stands for election at this moment",
         "ask again in a second",
     ),
+    UncleanRefusal.STOPS: (
+        "its node stops",
+        "ask again when it has been started",
+    ),
 }
 
 

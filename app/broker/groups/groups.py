@@ -108,8 +108,9 @@ class Groups:
             error, "group", name, known, lambda similar: f"{did_you_mean(similar)} Or {make}"
         )
 
-    async def subscribe(self, group: Group, topic: Topic) -> Subscription:
-        """The group's subscription, made if this is its first use.
+    async def subscribe(self, group: Group, topic: Topic, *, is_read: bool = True) -> Subscription:
+        """The group's subscription, made if this is its first use. Without `is_read` nothing may be
+        delivered of it: it may not be written down yet where the group began.
 
         Raises `TopicNotFound` or `GroupNotFound` when one was deleted since it was looked up.
         """
@@ -134,7 +135,7 @@ class Groups:
             placed = self.offsets.place(group.name, topic.name, firsts)
             subscription.placed = placed or subscription.placed
             self._add_queues(subscription, len(added))
-        if subscription.placed is not None:
+        if is_read and subscription.placed is not None:
             await self._wait_until_placed(subscription)
         return subscription
 

@@ -41,7 +41,7 @@ class HeldDeliveries:
             if group is None or topic is None:
                 continue
             try:
-                subscription = await self._groups.subscribe(group, topic)
+                subscription = await self._groups.subscribe(group, topic, is_read=False)
             except CurlewError as error:  # what it has is delivered anew
                 _LOG.info("open deliveries of %s in %s end: %s", name, topic_name, error.detail)
                 continue

@@ -16,7 +16,14 @@ from msgspec import Struct
 from app.broker.context import Context
 from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.journal import QUEUE, Journal
-from app.domain.errors import CurlewError, DiskFull, StoreFailed, SystemBusy, TooManyRequests
+from app.domain.errors import (
+    CurlewError,
+    DiskFull,
+    NotEnoughReplicas,
+    StoreFailed,
+    SystemBusy,
+    TooManyRequests,
+)
 from app.domain.limits import MIB
 from app.domain.names import EPOCHS_TOPIC
 from app.domain.positions import FlushMode
@@ -113,13 +120,17 @@ class Epochs:
     async def begin(self, lease_ids: LeaseIds, floor: int = 0) -> None:
         """Lead the store in an epoch above all that were before; return when the medium has it.
 
-        It is above `floor` too, the newest that others have heard of.
+        It is above `floor` too, the newest that others have heard of: of a term, the one before.
 
         On a full disk the node starts all the same: the entry waits for room, and comes before
         everything else that is appended. So it does where a write has failed: nothing is written
         then, but messages can be read. Should the node end before, the next start takes the same
         number; so does a store that was restored from a copy, or whose epochs are damaged. So the
         ids of each life are taken from a random place in it.
+
+        Where other replicas confirm what is written, and the epoch is that of the term, it is not
+        waited for: each later term has a higher one, and no lease is answered before what is behind
+        the entry is confirmed, too.
         """
         newest = 0 if self._state.newest is None else self._state.newest.epoch
         self.current = max(newest, floor) + 1
@@ -128,11 +139,14 @@ class Epochs:
         part = self.journal.entry(_encode(entry))
         self._state.newest = entry
         lease_ids.begin(self.current, secrets.randbelow(LEASES_OF_EPOCH // 2))
+        if self._store.has_gate and self.current == floor + 1:
+            self._store.first_steps.append(part)
+            return
         written = AppendFuture()
         try:
             (appended,) = self._store.append_step((part,), FlushMode.SYNC, written.done)
             await written.wait()
-        except (DiskFull, SystemBusy, TooManyRequests, StoreFailed):
+        except (DiskFull, SystemBusy, TooManyRequests, NotEnoughReplicas, StoreFailed):
             self._store.first_steps.append(part)
         else:
             self._store.trim(EPOCHS_TOPIC, QUEUE, appended.first_queue_offset)

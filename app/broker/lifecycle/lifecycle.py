@@ -254,8 +254,12 @@ class Lifecycle:
         """Finish deletions, and bring metadata and store together. Raises `MetadataUnavailable`.
 
         What other nodes delete meanwhile ends in the store when it is heard of, so that what is
-        read back behind it finds none of it, or is forgotten by `open`."""
-        await self.carry_out_deletions()
+        read back behind it finds none of it, or is forgotten by `open`. Where other replicas have
+        to confirm that, it is not waited for, and `carry_out_deletions` finishes it later."""
+        if self._store.has_gate:
+            self.hear_of(await self._metadata.deletions())
+        else:
+            await self.carry_out_deletions()
         await self._metadata.refresh()  # behind it: a name in it has no older deletion to come
         snapshot = self._metadata.snapshot
         names = [(Kind.TOPIC, name) for name in snapshot.topics]

@@ -85,6 +85,9 @@ class Candidate:
         stands once more under a new term."""
         return Outcome.GIVEN_UP if change is self._change else Outcome.WAITING
 
+    def stop(self) -> None:
+        """The node stops, and the row was not asked for anything: the attempt is over."""
+
     @property
     def has_asked(self) -> bool:
         """Whether the row was asked to name this replica, and has not answered."""
@@ -232,12 +235,20 @@ class UncleanCandidate(Candidate):
     def database_away(self, change: RowChange | None) -> Outcome:
         return self._told(super().database_away(change))
 
+    @override
+    def stop(self) -> None:
+        self._refuse(UncleanRefusal.STOPS)
+
     def _told(self, outcome: Outcome) -> Outcome:
-        if outcome is Outcome.GIVEN_UP and not self._is_judged:
-            self._is_judged = True
-            away = UncleanRefusal.DATABASE_AWAY
-            self._state.actions.append(UncleanJudged(self._asked.number, away))
+        if outcome is Outcome.GIVEN_UP:
+            self._refuse(UncleanRefusal.DATABASE_AWAY)
         return outcome
+
+    def _refuse(self, why: UncleanRefusal) -> None:
+        """Whoever asked gets one answer."""
+        if not self._is_judged:
+            self._is_judged = True
+            self._state.actions.append(UncleanJudged(self._asked.number, why))
 
     @override
     def _change_for(self, row: ShardRow, *, is_behind: bool) -> RowChange | None:

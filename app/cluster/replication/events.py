@@ -314,6 +314,8 @@ class UncleanRefusal(Enum):
     LOG_FAILED = "log_failed"
     TAKING_PART = "taking_part"
     """It stands for election itself."""
+    STOPS = "stops"
+    """Its node stops."""
 
 
 @dataclass(frozen=True, slots=True)

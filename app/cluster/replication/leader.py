@@ -102,12 +102,6 @@ class Leader:
         return self._in_sync.in_sync
 
     @property
-    def is_set_small(self) -> bool:
-        """Whether the set is smaller than it may become: since a loss that was told, until others
-        have joined."""
-        return len(self.in_sync) < self._min_in_sync
-
-    @property
     def followers(self) -> Followers:
         """What is known of the other replicas; not to be changed."""
         return self._followers
@@ -566,8 +560,9 @@ class Leader:
     def resign(self, reason: str) -> None:
         """R8: what leading needs is not there. Name another member, if there is one, and end at
         once, whatever becomes of that: every member has all that is confirmed. One that answers is
-        named before one that may be gone."""
-        state, others = self._state, self._in_sync.in_sync - {self._state.me}
+        named before one that may be gone, and that before one whose node has said that it stops."""
+        state = self._state
+        others = state.not_stopped(self._in_sync.in_sync - {state.me})
         named = set(self._successors()) or others & self._promised or others
         best = max(map(self._followers.fitness_of, named), default=0)
         fit = [each for each in named if self._followers.fitness_of(each) == best]

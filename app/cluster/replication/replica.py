@@ -136,6 +136,7 @@ class Replica:
             self._local_of_leader(role, event)
         elif isinstance(role, Candidate):
             if isinstance(event, StopAsked) and not role.has_asked:
+                role.stop()
                 self._take_role(Follower(self.state, self._sessions))
         else:
             if isinstance(event, LogEnds):
@@ -229,6 +230,8 @@ class Replica:
             refusal = UncleanRefusal.LEADS
         elif isinstance(role, UncleanCandidate) or (isinstance(role, Candidate) and role.term):
             refusal = UncleanRefusal.TAKING_PART
+        elif state.is_stopping:
+            refusal = UncleanRefusal.STOPS
         elif state.is_broken:
             refusal = UncleanRefusal.LOG_FAILED
         elif state.now_ms - state.heard_leader_ms < state.timing.silence_ms and state.heard_leader:
@@ -272,7 +275,7 @@ class Replica:
         state, row = self.state, self.state.row
         if row is None or row.leader is None or row.leader.node != state.me.node:
             return
-        to = next_member(row.in_sync - {row.leader}, state.me)
+        to = next_member(state.not_stopped(row.in_sync - {row.leader}), state.me)
         if to is not None and row.handed_to is None and state.is_resting():
             state.actions.append(ChangeRow(HandOver(row.term, to.node)))
 

@@ -1,6 +1,7 @@
 """What a replica knows whatever its role: what it keeps, what it has seen of the row. Pure."""
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from app.cluster.replication.confirmation import LogEnd
@@ -137,6 +138,10 @@ class ReplicaState:
         if self.leader_heard is not None:
             node = self.leader_heard[0]
         return None if node == self.me.node else node
+
+    def not_stopped(self, members: AbstractSet[Member]) -> AbstractSet[Member]:
+        """Those whose nodes have not said that they stop; all of them, where that leaves nobody."""
+        return {each for each in members if each.node not in self.stopped} or members
 
     @property
     def is_in_sync(self) -> bool:

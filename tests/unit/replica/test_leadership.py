@@ -54,15 +54,15 @@ async def test_the_broker_begins_and_nothing_is_taken_from_when_it_is_there() ->
         asyncio.get_running_loop().call_soon(lambda: seen.append(made.gate.too_few))
 
     made = leading(on_serve)
-    made.refuse_while(TOO_FEW, may_begin=True)
+    made.refuse_while(TOO_FEW)
     made.serve()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert seen == [None, TOO_FEW], "a request of the next turn is refused"
-    made.refuse_while(None, may_begin=True)
+    made.refuse_while(None)
     assert made.gate.too_few is None
-    made.refuse_while(TOO_FEW, may_begin=True)
+    made.refuse_while(TOO_FEW)
     assert made.gate.too_few == TOO_FEW
 
 

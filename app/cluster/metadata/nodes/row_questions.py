@@ -72,16 +72,18 @@ class RowQuestions:
 
     async def close(self) -> None:
         """Ask nothing more, but that the shard is handed over, if that is asked or waits. What is
-        not carried out within a while may be, or not."""
+        not carried out within a while, or where this is cancelled, may be, or not."""
         self._is_closed = True
         last = [each for each in self._waiting if isinstance(each.change, HandOver)]
         self._waiting.clear()
         self._waiting.extend(last)
-        if self._asking is not None and (last or isinstance(self._under_way, HandOver)):
-            await asyncio.wait({self._asking}, timeout=CLOSING_SECONDS)
-        self._waiting.clear()
-        if self._asking is not None:
-            await end(self._asking)
+        try:
+            if self._asking is not None and (last or isinstance(self._under_way, HandOver)):
+                await asyncio.wait({self._asking}, timeout=CLOSING_SECONDS)
+        finally:
+            self._waiting.clear()
+            if self._asking is not None:
+                await end(self._asking)
 
     def _take(self, question: _Question) -> None:
         if self._is_closed:

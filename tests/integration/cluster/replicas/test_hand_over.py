@@ -1,10 +1,14 @@
 """An operator has another node lead a shard of three nodes, at any of them."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.api.replicas.peer_links import PeerLinks
+from app.node_parts.served_term import ServedTerm
+from app.replica.runner import ReplicaRunner
 from tests.support.cluster.three_nodes import ServedNode
 from tests.support.cluster.three_replicas import (
     SHARD,
@@ -63,6 +67,76 @@ async def test_the_node_that_is_asked_for_leads(tmp_path: Path, url: str) -> Non
         entries = (await asked.client.get("/v1/audit?action=UPDATE")).json()["entries"]
         noted = [each for each in entries if each["resource"] == f"shard:{SHARD}"]
         assert len(noted) == 4, entries  # before and behind each of the two, and no dry run
+
+
+def runner_of(served: ServedNode) -> ReplicaRunner:
+    replica = shard_of(served)._replica
+    assert replica is not None
+    return replica._runner
+
+
+def links_of(served: ServedNode) -> PeerLinks:
+    links = runner_of(served)._parts.connections
+    assert isinstance(links, PeerLinks)
+    return links
+
+
+def takes_sends(leader: ServedNode) -> bool:
+    leading = runner_of(leader)._owner.leading
+    return leading is not None and leading.gate.too_few is None
+
+
+def part(replicas: Replicas, one: ServedNode) -> Callable[[], None]:
+    """End the connections of a node with the others; none is made until what is returned is
+    called."""
+    urls = {links: links._urls for links in map(links_of, replicas.nodes.values())}
+    for links in urls:
+        links._urls = dict
+    for other in others(replicas, one):
+        links_of(one).close(other.node.node_id)
+
+    def heal() -> None:
+        for links, known in urls.items():
+            links._urls = known
+
+    return heal
+
+
+async def test_a_leader_begins_while_the_others_are_between_two_connections(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its broker appends an epoch of its own: that was refused, and another hand-over followed."""
+    heal: Callable[[], None] | None = None
+    opened = ServedTerm.open
+    async with three_replicas(tmp_path, url) as replicas:
+        leader = await replicas.led()
+        await leader.client.put("/v1/topics/orders", json={"queues": 1})
+        await leader.client.post("/v1/topics/orders/messages", content=b"one")
+        epoch, to = status_of(leader).epoch, others(replicas, leader)[0]
+
+        async def open_parted(*parts: Any) -> ServedTerm:
+            nonlocal heal
+            assert heal is None, "it begins once"
+            heal = part(replicas, to)
+            await until(lambda: status_of(to).lacking_count == 1)
+            return await opened(*parts)
+
+        monkeypatch.setattr(ServedTerm, "open", open_parted)
+        shard_of(leader).hand_over_to(to.node.node_id, "ada")
+        await until(lambda: to.node.term is not None)
+        assert [each.name for each in replicas.leaders()] == [to.name]
+        read = await to.client.get("/v1/topics/orders/queues/0/messages?offset=0")
+        assert [message["text"] for message in read.json()["messages"]] == ["one"]
+        refused = await to.client.post("/v1/topics/orders/messages", content=b"two")
+        assert (refused.status_code, refused.json()["code"]) == (503, "NOT_ENOUGH_REPLICAS")
+        assert heal is not None
+        heal()
+        await handed_over(replicas, to)
+        await until(lambda: takes_sends(to))
+        sent = await to.client.post("/v1/topics/orders/messages", content=b"two")
+        assert sent.status_code == 201, sent.text
+        assert status_of(to).epoch == epoch + 1
+        assert len(await events(to, "shard_handed_over")) == 1
 
 
 async def test_without_a_name_it_is_one_in_sync(tmp_path: Path, url: str) -> None:

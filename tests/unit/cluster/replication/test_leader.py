@@ -322,6 +322,22 @@ def test_who_would_rest_is_named_when_there_is_nobody_else(
     assert changes(leader) == [HandOver(TERM, named)]
 
 
+@pytest.mark.parametrize(
+    ("gone", "stopped", "named"),
+    [("BC", "B", "C"), ("BC", "C", "B"), ("BC", "BC", "B"), ("B", "B", "C"), ("BC", "", "B")],
+)
+def test_who_has_said_that_it_stops_is_named_when_there_is_nobody_else(
+    gone: str, stopped: str, named: str
+) -> None:
+    """Nobody leads before a lease has passed where the one that is named is not there."""
+    leader = serving_with(frozenset())
+    for node in gone:
+        leader.disconnected(node)
+    leader._state.stopped |= set(stopped)
+    leader.resign("a sync failed")
+    assert changes(leader) == [HandOver(TERM, named)]
+
+
 def full(leader: Leader, since_ms: int = 0, served_ms: int = TIMING.lease_ms) -> Leader:
     """Its disk is full since then, it has served for so long, the database answers, and all others
     have room."""

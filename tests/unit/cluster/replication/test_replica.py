@@ -180,6 +180,17 @@ def test_numbers_are_counted_over_all_that_it_does() -> None:
     assert replica.last_number == 56
 
 
+def test_who_could_not_lead_gives_the_row_to_one_that_has_not_stopped() -> None:
+    replica = opened(first_number=50)
+    row = ShardRow(TERM, B, frozenset({A, B, Member("C", 3)}), 1, 1)
+    replica.state.could_not_lead_ms = 1_000
+    replica.state.stopped.add("C")
+    replica.handle(RowSeen(row, 0, 1_010), 1_010)
+    actions = replica.handle(Tick(), 1_050)
+    given = [each.change for each in actions if isinstance(each, ChangeRow)]
+    assert given == [HandOver(TERM, "A")]
+
+
 def asked_to_lead(replica: Replica, now_ms: int) -> list[UncleanJudged]:
     actions = replica.handle(UncleanAsked(3, "an operator", is_dry_run=False), now_ms)
     return [each for each in actions if isinstance(each, UncleanJudged)]
@@ -195,6 +206,19 @@ def test_who_heard_a_leader_a_moment_ago_does_not_stand_by_command() -> None:
         (judged,) = asked_to_lead(replica, now_ms)
         assert (judged.refusal, judged.node) == (UncleanRefusal.LEADER_ANSWERS, "A")
     assert asked_to_lead(replica, silent_ms) == []
+
+
+@pytest.mark.parametrize("is_stop_first", [False, True])
+def test_who_asks_for_it_hears_that_the_node_stops(is_stop_first: bool) -> None:
+    replica = opened(first_number=50)
+    if is_stop_first:
+        assert replica.handle(StopAsked(), 1_040) == []
+        told = asked_to_lead(replica, 1_050)
+    else:
+        assert asked_to_lead(replica, 1_050) == []
+        actions = replica.handle(StopAsked(), 1_100)
+        told = [each for each in actions if isinstance(each, UncleanJudged)]
+    assert told == [UncleanJudged(3, UncleanRefusal.STOPS)]
 
 
 def test_who_asks_for_it_hears_within_a_lease_that_the_database_says_nothing() -> None:

@@ -14,6 +14,7 @@ from app.cluster.replication.events import DatabaseAway, RowChanged, RowSeen
 from app.cluster.replication.shard_row import HandOver, Renew, RowChange, ShardRow
 from app.cluster.replication.terms import Term
 from app.domain.errors import MetadataUnavailable
+from app.replica.runner import ELECTED_S
 from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -182,3 +183,21 @@ async def test_the_end_does_not_wait_for_a_database_that_is_silent(
     await until(lambda: bool(asking.rows.asked))
     await asking.questions.close()
     assert not asking.answers
+
+
+async def test_an_end_that_is_cut_off_leaves_nobody_asking(asking: Asking) -> None:
+    asking.questions.change_row(HandOver(Term(4, 40), "b"))
+    await until(lambda: bool(asking.rows.asked))
+    task = asking.questions._asking
+    assert task is not None
+    closing = asyncio.ensure_future(asking.questions.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait({closing})
+    assert closing.cancelled()
+    assert task.cancelled()
+
+
+def test_a_stop_waits_for_longer_than_two_questions() -> None:
+    """What became of an election may be asked for behind what the row is."""
+    assert ELECTED_S > 2 * row_questions.ANSWER_SECONDS

@@ -102,6 +102,11 @@ class ReplicaAtWork:
         """As it was at the last tick."""
         return self._runner.status()
 
+    @property
+    def mended_bytes(self) -> int:
+        """Of its log, put right from another replica by now."""
+        return self._runner.mended_bytes
+
     def readable(self, *, is_stale: bool) -> FollowedStore | None:
         """What may be read while it follows; see `ReplicaRunner.readable`."""
         return self._runner.readable(is_stale=is_stale)

@@ -121,6 +121,8 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
         self._changing = asyncio.Lock()
         """Of who ends the replica, or has another one begin, while the node is at work."""
         self._given_up_bytes = 0
+        self._mended_bytes = 0
+        """By the replicas that have ended."""
         self._telling: set[asyncio.Task[None]] = set()
         self._parts: TermParts
         self._terms: Terms
@@ -273,7 +275,7 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
             status.lacking_count,
             given_up_bytes=self._given_up_bytes,
             damaged_places=status.damaged_places,
-            repaired_bytes=status.mended_bytes,
+            repaired_bytes=self._mended_bytes + status.mended_bytes,
         )
 
     @override
@@ -376,6 +378,7 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
             try:
                 await replica.stop(0.0 if self._has_tried_to_hand_over else HAND_OVER_SECONDS)
             finally:  # it has ended, also where this is cancelled
+                self._mended_bytes += replica.mended_bytes
                 self._replica = None
 
     async def _stop(self) -> None:

@@ -82,7 +82,7 @@ class ReplicaStatus:
     damaged_places: int = 0
     """Of its log, as far as it knows, which are not put right yet."""
     mended_bytes: int = 0
-    """Of its log, that were put right from another replica since the node began."""
+    """Of its log, that were put right from another replica since this one began."""
     is_current: bool = False
     """Whether it follows, and may answer reads as its leader does."""
     is_clock_off: bool = False

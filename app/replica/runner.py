@@ -189,6 +189,11 @@ class ReplicaRunner(Replicating, RepairHost):
         """As it was at the last tick. Any thread."""
         return self._status
 
+    @property
+    def mended_bytes(self) -> int:
+        """Of its log, put right from another replica by now; `status` has it at the next tick."""
+        return self._repairs.mended_bytes
+
     def readable(self, *, is_stale: bool) -> FollowedStore | None:
         """What may be read here while this replica follows: as the leader has it, but for the end;
         `is_stale`: whatever was confirmed when it was in sync last. None: nothing. Event loop."""

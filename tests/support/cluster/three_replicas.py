@@ -60,6 +60,13 @@ class Replicas:
         await until(lambda: len(self.leaders()) == 1)
         return self.leaders()[0]
 
+    async def know_all(self, count: int) -> None:
+        """Wait until each replica has begun anew with so many members: until then it may leave the
+        set once more."""
+        for each in self.nodes.values():
+            shard = shard_of(each)
+            await until(lambda shard=shard: len(members_of(shard)) == count)  # type: ignore[misc]
+
     async def in_sync(self, count: int) -> None:
         """Wait for so many replicas in sync, as the leader has it."""
         await until(lambda: any(len(status_of(each).in_sync) == count for each in self.leaders()))
@@ -69,6 +76,11 @@ def shard_of(served: ServedNode) -> ReplicatedShard:
     shard = served.node._shard
     assert isinstance(shard, ReplicatedShard)
     return shard
+
+
+def members_of(shard: ReplicatedShard) -> frozenset[str]:
+    """As the replica that is at work knows them."""
+    return frozenset() if shard._replica is None else shard._replica.members
 
 
 def status_of(served: ServedNode) -> ReplicaStatus:
@@ -84,6 +96,7 @@ async def three_replicas(directory: Path, url: str, **settings: Any) -> AsyncIte
     try:
         for name in "abc":
             await replicas.start(name)
+        await replicas.know_all(3)
         await replicas.in_sync(3)
         yield replicas
     finally:

@@ -82,7 +82,7 @@ def are_equal(tmp_path: Path, replicas: Replicas) -> bool:
 
 
 async def is_put_right(tmp_path: Path, replicas: Replicas, served: ServedNode) -> None:
-    await until(lambda: status_of(served).mended_bytes > 0)
+    await until(lambda: shard_of(served).own().repaired_bytes > 0)
     await until(lambda: status_of(served).damaged_places == 0)
     await until(lambda: are_equal(tmp_path, replicas))
     assert await figure(served, "curlew_replica_repaired_bytes_total") == 1
@@ -161,6 +161,7 @@ async def test_a_new_replica_gets_what_is_damaged_at_the_leader_from_another(
             await send(leader, body)
         damage(tmp_path / leader.name)
         new = await replicas.start("c")
+        await replicas.know_all(3)
         await replicas.in_sync(3)
         await is_put_right(tmp_path, replicas, leader)
         assert await bodies(new) == ALL

@@ -117,6 +117,10 @@ class Followed(NamedTuple):
     """What all shards tell goes on as one stream, whose place is one in all queues."""
 
 
+class Leased(NamedTuple):
+    """One stream of what is leased from one shard at a time, whose credit is that of all."""
+
+
 class Copied(NamedTuple):
     """The node that was asked does it with what SQL has of all shards, which each brings up to date
     first. Of a shard that does not answer it is some seconds old."""
@@ -124,7 +128,7 @@ class Copied(NamedTuple):
 
 Changed = InEach | Closed | Ended | Committed
 """Done in each shard."""
-Consumed = InTurn | Gathered | Polled | Kept | Followed
+Consumed = InTurn | Gathered | Polled | Kept | Followed | Leased
 """Done over all shards for one consumer."""
 Across = Together | InOrder | Split | Changed | Consumed | Copied
 

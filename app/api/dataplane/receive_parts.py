@@ -1,8 +1,9 @@
 """What of a receive another node asks of this one, for a client that it answers itself.
 
 It asks for less than a client: to look without waiting (`Takes`), or to tell when there may be news
-(`news`). The answer says what the look has seen, in a header that no client gets. Who asks is in
-the envelope of the request, so that no client can ask it.
+(`news`). The answer says what the look has seen, in a header that no client gets. A look for a
+stream names it, and is told how many messages it has unsettled here (`unsettled`), which can be
+waited for. Who asks is in the envelope of the request, so that no client can ask it.
 """
 
 from typing import Final, NamedTuple
@@ -11,11 +12,17 @@ from app.api.dataplane.client_watch import ClientWatch
 from app.api.http.request_context import ASKED, Headers, RequestContext
 from app.broker import Broker
 from app.broker.results import ReceiveResult, Takes
+from app.broker.streams.credit_elsewhere import Unsettled
 
 SEEN: Final = b"curlew-seen"
 """State before the look, messages that are left, messages that were given."""
 NEWS: Final = "news"
 """What is asked for to be told when there may be something new."""
+PLACE: Final = "place"
+"""What is asked of a stream that is to be leased nothing, and to say when it has to end."""
+_UNSETTLED: Final = "unsettled"
+_UNSETTLED_HEADER: Final = b"curlew-unsettled"
+"""Epoch, version, count, and the milliseconds that are left."""
 
 
 class Part(NamedTuple):
@@ -25,6 +32,8 @@ class Part(NamedTuple):
     known: str = ""
     wait_s: float = 0.0
     is_news: bool = False
+    stream: str = ""
+    """The stream for which it is asked."""
 
 
 class Seen(NamedTuple):
@@ -35,7 +44,7 @@ class Seen(NamedTuple):
     given: int
 
 
-_WHOLE: Final = Part()
+WHOLE: Final = Part()
 
 
 def news_asked(known: str, wait_s: float) -> str:
@@ -43,14 +52,27 @@ def news_asked(known: str, wait_s: float) -> str:
     return f"{NEWS} {wait_s:g} {known}"
 
 
+def look_asked(takes: Takes, stream: str) -> str:
+    """How a look is asked for, for a stream if one is named."""
+    return f"{takes.value} {stream}" if stream else takes.value
+
+
+def unsettled_asked(stream: str, known: int, wait_s: float) -> str:
+    """How is asked for what a stream has unsettled, once it is another version."""
+    return f"{_UNSETTLED} {wait_s:g} {known} {stream}"
+
+
 def part_asked(exchange: RequestContext) -> Part:
     """What of a receive is asked for here."""
     asked: str = exchange.scope.get(ASKED, "")
     if not asked:
-        return _WHOLE
+        return WHOLE
     word, _, rest = asked.partition(" ")
+    if word == _UNSETTLED:
+        wait, known, stream = rest.split(" ")
+        return Part(known=known, wait_s=float(wait), stream=stream)
     if word != NEWS:
-        return Part(Takes(word))
+        return Part(Takes(word), stream=rest)
     wait, _, known = rest.partition(" ")
     return Part(known=known, wait_s=float(wait), is_news=True)
 
@@ -61,6 +83,11 @@ def is_news(exchange: RequestContext) -> bool:
     return asked.startswith(NEWS)
 
 
+def is_place(exchange: RequestContext) -> bool:
+    """Whether a stream is asked for that is leased nothing here."""
+    return bool(exchange.scope.get(ASKED, "") == PLACE)
+
+
 def news_header(state: str) -> tuple[bytes, bytes]:
     """For the answer to who asks for news."""
     return SEEN, f"{state} 0 0".encode("ascii")
@@ -69,6 +96,19 @@ def news_header(state: str) -> tuple[bytes, bytes]:
 def seen_header(state: str, result: ReceiveResult) -> tuple[bytes, bytes]:
     """For the answer to a look."""
     return SEEN, f"{state} {result.backlog} {len(result.deliveries)}".encode("ascii")
+
+
+def unsettled_header(unsettled: Unsettled) -> tuple[bytes, bytes]:
+    """For the answer to who asks for a stream."""
+    return _UNSETTLED_HEADER, b"%d %d %d %d" % unsettled
+
+
+def unsettled_in(headers: Headers) -> Unsettled | None:
+    """What the header of an answer says; None without one."""
+    for name, value in headers:
+        if name == _UNSETTLED_HEADER:
+            return Unsettled(*map(int, value.split(b" ")))
+    return None
 
 
 def seen_in(headers: Headers) -> Seen | None:
@@ -87,3 +127,23 @@ async def tell_news(
     with ClientWatch(exchange.receive, exchange) as client:
         state = await broker.news.wait(topic, group, part.known, part.wait_s, client.watch)
     await exchange.answer_empty(204, [news_header(state)])
+
+
+async def tell(
+    exchange: RequestContext, broker: Broker, topic: str, group: str, part: Part
+) -> None:
+    """Answer who does not ask for messages."""
+    if part.is_news:
+        await tell_news(exchange, broker, topic, group, part)
+    else:
+        await _tell_unsettled(exchange, broker, part)
+
+
+async def _tell_unsettled(exchange: RequestContext, broker: Broker, part: Part) -> None:
+    """Answer with what a stream has unsettled here, when it is another version, or the wait is
+    over."""
+    with ClientWatch(exchange.receive, exchange) as client:
+        found = await broker.streams.elsewhere.wait(
+            part.stream, int(part.known), part.wait_s, client.watch
+        )
+    await exchange.answer_empty(204, [unsettled_header(found)])

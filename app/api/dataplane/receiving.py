@@ -14,7 +14,14 @@ from app.api.access.named_elsewhere import NamedElsewhere, attempt_of
 from app.api.bodies.plain_bodies import unpack_deliveries
 from app.api.bodies.unpacking import read_unpacked
 from app.api.dataplane.client_watch import ClientWatch
-from app.api.dataplane.receive_parts import part_asked, seen_header, tell_news
+from app.api.dataplane.receive_parts import (
+    WHOLE,
+    Part,
+    part_asked,
+    seen_header,
+    tell,
+    unsettled_header,
+)
 from app.api.formats import media
 from app.api.formats.decoding import receive_decoder
 from app.api.formats.prefer_header import wait_of
@@ -27,6 +34,7 @@ from app.api.http.request_context import Headers, RequestContext, batch_too_larg
 from app.api.telemetry.callers import client_id_of, note_received
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
+from app.broker.figures.clients import Kind
 from app.broker.results import Delivery, ReceiveRequest, ReceiveResult
 from app.domain.errors import IllegalInvisibleTime, InvalidRequest
 from app.domain.limits import DEFAULT_RECEIVE_MESSAGES, MIB, Limits
@@ -61,8 +69,8 @@ class Receiving:
             media.require_json(exchange.headers.get(b"content-type"))
             asked = receive_decoder.decode(body)
         part = part_asked(exchange)
-        if part.is_news:
-            await tell_news(exchange, self._broker, topic, group, part)
+        if part.takes is None and part is not WHOLE:
+            await tell(exchange, self._broker, topic, group, part)
             return
         raw = query.choice("format", ("json", "raw")) == "raw"
         force_base64 = query.choice("body", ("auto", "base64")) == "base64"
@@ -76,7 +84,7 @@ class Receiving:
         if request.force or request.replace_subscription:
             await self._named.force(exchange, group)
         request = self._with_own_attempt(exchange, request)
-        state = "" if part.takes is None else self._broker.news.state(topic, group)
+        state = self._state_before(part, topic, group)
         given: Sequence[Delivery] = ()
         try:
             with ClientWatch(exchange.receive, exchange) as client:
@@ -84,6 +92,7 @@ class Receiving:
                     topic, group, request, gone=client.gone, watch=client.watch
                 )
                 given = result.deliveries
+            headers += self._of_stream(part, given)
             figures = self._broker.statistics.group(group, topic)
             if request.wait_s > 0:
                 headers += near_quota_headers(self._broker.long_polls.quota)
@@ -103,7 +112,22 @@ class Receiving:
             figures.given(len(result.deliveries), body_bytes)
         place = group, topic, request.filter
         count = len(result.deliveries)
-        note_received(self._broker.clients, exchange, place, "receive", request.client_id, count)
+        kind: Kind = "stream" if part.stream else "receive"
+        note_received(self._broker.clients, exchange, place, kind, request.client_id, count)
+
+    def _state_before(self, part: Part, topic: str, group: str) -> str:
+        """What is told to who waits elsewhere. Raises `GroupNotFound` for a stream."""
+        if part.stream:
+            self._broker.streams.check_group(group)
+        return "" if part.takes is None else self._broker.news.state(topic, group)
+
+    def _of_stream(self, part: Part, given: Sequence[Delivery]) -> Headers:
+        """What is told of the stream that the messages are for: in the turn that leases them."""
+        if not part.stream:
+            return []
+        streams = self._broker.streams
+        streams.give_elsewhere(part.stream, given)
+        return [unsettled_header(streams.elsewhere.unsettled(part.stream))]
 
     def _with_own_attempt(
         self, exchange: RequestContext, request: ReceiveRequest

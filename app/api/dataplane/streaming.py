@@ -15,6 +15,7 @@ from app.api.access.access_watch import AccessWatch
 from app.api.access.named_elsewhere import NamedElsewhere
 from app.api.bodies.plain_bodies import unpack_deliveries
 from app.api.dataplane.client_watch import unless_gone
+from app.api.dataplane.receive_parts import is_place
 from app.api.dataplane.receiving import invisible_ms_of
 from app.api.formats import media
 from app.api.formats.decoding import is_header_text
@@ -89,6 +90,8 @@ class Streaming:
         text = await self._text_of(exchange, query)
         client_id_of(exchange)  # refused before there is a stream
         with await self._broker.streams.open_group(topic, group, request) as stream:
+            if is_place(exchange):
+                stream.credit.limit = 0
             await self._serve(exchange, stream, text)
 
     async def _text_of(self, exchange: RequestContext, query: Query) -> StreamText:

@@ -80,6 +80,12 @@ class MergedText(Protocol):
         """A message in JSON, without its cursor, and the cursor that it has here."""
         ...
 
+    def given(self, message: bytes) -> bytes:
+        """A message in JSON that is leased."""
+        ...
+
+    def effects(self, effects: Sequence[object]) -> bytes: ...
+
     def told(self, cursor: str) -> bytes:
         """The cursor alone, which has gone on."""
         ...
@@ -120,6 +126,9 @@ class EventLines:
     def passed_on(self, message: bytes, cursor: str) -> bytes:
         return b"id: %b\ndata: %b\n\n" % (cursor.encode("ascii"), message)
 
+    def given(self, message: bytes) -> bytes:
+        return b"data: %b\n\n" % message
+
     def told(self, cursor: str) -> bytes:
         return b": heartbeat\nid: %b\n\n" % cursor.encode("ascii")
 
@@ -129,13 +138,13 @@ class EventLines:
     def partial(self, shards: Sequence[str]) -> bytes:
         return b"event: partial\ndata: %b\n\n" % encode({"partial": shards})
 
-    def effects(self, effects: Sequence[ConsumptionEffect]) -> bytes:
+    def effects(self, effects: Sequence[object]) -> bytes:
         return b"event: effects\ndata: %b\n\n" % encode(effects)
 
     def deliveries(self, deliveries: Sequence[Delivery]) -> bytes:
         force = self._force_base64
         views = [encode(delivered_view(each, force_base64=force)) for each in deliveries]
-        return b"".join([b"data: %b\n\n" % view for view in views])
+        return b"".join([self.given(view) for view in views])
 
     def end(self, reason: str, cursor: str | None, error: EntryProblem | None) -> bytes:
         identity = b"" if cursor is None else b"id: %b\n" % cursor.encode("ascii")
@@ -169,6 +178,9 @@ class JsonLines:
     def passed_on(self, message: bytes, cursor: str) -> bytes:
         return b'%b,"cursor":"%b"}\n' % (message[:-1], cursor.encode("ascii"))
 
+    def given(self, message: bytes) -> bytes:
+        return message + b"\n"
+
     def told(self, cursor: str) -> bytes:
         return b'{"cursor":"%b"}\n' % cursor.encode("ascii")
 
@@ -178,14 +190,13 @@ class JsonLines:
     def partial(self, shards: Sequence[str]) -> bytes:
         return encode({"partial": shards}) + b"\n"
 
-    def effects(self, effects: Sequence[ConsumptionEffect]) -> bytes:
+    def effects(self, effects: Sequence[object]) -> bytes:
         return b'{"effects":%b}\n' % encode(effects)
 
     def deliveries(self, deliveries: Sequence[Delivery]) -> bytes:
         force = self._force_base64
-        return b"".join(
-            [encode(delivered_view(each, force_base64=force)) + b"\n" for each in deliveries]
-        )
+        views = [encode(delivered_view(each, force_base64=force)) for each in deliveries]
+        return b"".join([self.given(view) for view in views])
 
     def end(self, reason: str, cursor: str | None, error: EntryProblem | None) -> bytes:
         return b'{"end":%b}\n' % encode(_end_view(reason, cursor, error))

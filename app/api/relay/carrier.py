@@ -24,9 +24,9 @@ from app.api.http.request_context import (
 from app.api.peers.connection import Interrupted, PeerConnection
 from app.api.peers.pool import NotReached
 from app.api.relay.calls import STAYS, target_of, whole_of
-from app.api.relay.consuming.carried_streams import pass_answer_on
 from app.api.relay.envelope import PREFIX, is_at_its_end
 from app.api.relay.leaders import Leaders
+from app.api.relay.streams.carried_streams import pass_answer_on
 from app.api.relay.unanswered import interrupted, moved
 from app.domain.access.refusals import NotPermitted, PolicyTooOld, Unauthorized
 from app.domain.errors import CurlewError, RelayInterrupted, ShardUnavailable

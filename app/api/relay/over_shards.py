@@ -25,6 +25,7 @@ from app.api.aims.across import (
     Gathered,
     InOrder,
     InTurn,
+    Leased,
     Place,
     Polled,
     Split,
@@ -52,7 +53,6 @@ from app.api.relay.consuming.commits import commit
 from app.api.relay.consuming.heartbeats import heartbeat
 from app.api.relay.consuming.polls import PollsOfShards
 from app.api.relay.consuming.receives import ReceivesInTurn
-from app.api.relay.consuming.streams import StreamsOfShards
 from app.api.relay.epochs import close_epoch, end_producer
 from app.api.relay.fan_out import (
     PART_SECONDS,
@@ -67,6 +67,8 @@ from app.api.relay.fan_out import (
 )
 from app.api.relay.relay import Relay
 from app.api.relay.split import split
+from app.api.relay.streams.group_streams import GroupStreams
+from app.api.relay.streams.topic_streams import StreamsOfShards
 
 _encode: Final = msgspec.json.encode
 _PAGE_SIZE: Final = "page_size"
@@ -83,6 +85,7 @@ class OverShards:
         self._polls = PollsOfShards(relay)
         self._checks = ChecksOfShards(relay)
         self._streams = StreamsOfShards(relay)
+        self._group_streams = GroupStreams(relay, self._in_turn)
 
     async def answered(
         self, exchange: RequestContext, operation: Operation, names: tuple[str, ...]
@@ -116,6 +119,8 @@ class OverShards:
             return await self._polls.answered(exchange, names)
         if isinstance(across, Followed):
             return await self._streams.answered(exchange, names[0])
+        if isinstance(across, Leased):
+            return await self._group_streams.answered(exchange, names)
         return await heartbeat(self._relay, exchange)
 
     async def _change(

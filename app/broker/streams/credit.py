@@ -21,11 +21,13 @@ _STALE_EXPIRIES_MAX: Final = 1_024
 class Credit:
     """The credit of one stream; changed by its `Credits` only."""
 
-    __slots__ = ("held", "limit", "on_room")
+    __slots__ = ("held", "limit", "on_room", "until_s")
 
     def __init__(self, limit: int, on_room: Callable[[], None]) -> None:
         self.limit = limit
         self.held = 0
+        self.until_s = 0.0
+        """None of the leases ends later."""
         self.on_room = on_room
         """Called after messages have been let go of."""
 
@@ -56,6 +58,7 @@ class Credits:
 
     def _hold(self, credit: Credit, handle: str, expires_s: float) -> None:
         self._holders[handle] = (credit, expires_s)
+        credit.until_s = max(credit.until_s, expires_s)
         heappush(self._expiries, (expires_s, handle))
         if len(self._expiries) > 2 * len(self._holders) + _STALE_EXPIRIES_MAX:
             self._expiries = [(until, each) for each, (_, until) in self._holders.items()]

@@ -11,16 +11,24 @@ from app.broker.consume.receiver import Receiver, check_invisible
 from app.broker.context import Context
 from app.broker.filters.filters import parse_filter
 from app.broker.groups.groups import Groups
+from app.broker.leasing.epochs import epoch_of
 from app.broker.ports import Topic
 from app.broker.read.long_polls import LongPolls
 from app.broker.read.puller import Puller, outside
-from app.broker.results import SettleResult
+from app.broker.results import Delivery, SettleResult
 from app.broker.streams.credit import Credits
+from app.broker.streams.credit_elsewhere import CreditElsewhere
 from app.broker.streams.group_stream import GroupStream, GroupStreamRequest
 from app.broker.streams.stream import Stream, StreamEnd, StreamRequest
 from app.broker.streams.topic_stream import TopicStream, TopicStreamRequest
 from app.broker.topic_lookup import check_queue, readable_topic
-from app.domain.errors import IllegalOffset, InvalidRequest, ShuttingDown, TooManyRequests
+from app.domain.errors import (
+    GroupNotFound,
+    IllegalOffset,
+    InvalidRequest,
+    ShuttingDown,
+    TooManyRequests,
+)
 from app.domain.handles.cursors import BEGINNING, decode_cursor
 from app.domain.quotas.quota import Quota
 from app.store import QueueBounds
@@ -44,6 +52,9 @@ class StreamRegistry:
         self.puller = puller
         self.receive = receiver.receive
         self.credits = Credits()
+        self.elsewhere = CreditElsewhere(
+            self.credits, lambda: epoch_of(groups.lease_ids.next), context.clock.monotonic_s
+        )
         self.ends: Counter[StreamEnd] = Counter()
         self._clock = context.clock
         self._groups = groups
@@ -166,6 +177,17 @@ class StreamRegistry:
         """Messages were settled, by whomever."""
         self.credits.note(settled, self.monotonic_of)
 
+    def check_group(self, name: str) -> None:
+        """Raise `GroupNotFound` for a stream of a group that is gone: it does not make it again."""
+        if name not in self.metadata.snapshot.groups:
+            raise GroupNotFound(f"consumer group {name!r} was deleted", hint="open another stream")
+
+    def give_elsewhere(self, stream: str, deliveries: Sequence[Delivery]) -> None:
+        """Messages were leased for a stream that another node answers."""
+        if deliveries:
+            until_s = self.monotonic_of(max(each.invisible_until_ms for each in deliveries))
+            self.elsewhere.take(stream, [each.receipt_handle for each in deliveries], until_s)
+
     def expire(self) -> None:
         """Leases that have ended make room. A service calls this."""
         self.credits.expire(self._clock.monotonic_s())
@@ -177,6 +199,7 @@ class StreamRegistry:
 
     def close(self) -> None:
         """The node stops: each stream tells its reader and ends. The waiters are closed before."""
+        self.elsewhere.close()
         for stream in tuple(self._open):
             stream.wake()
             if stream.on_draining is not None:

@@ -1,4 +1,5 @@
-"""What is of one shard on a cluster says so: a group's stream names the shards it leaves out."""
+"""What is of one shard on a cluster says so: a stream of one node alone names the shards that it
+leaves out."""
 
 import json
 
@@ -36,5 +37,5 @@ async def test_a_stream_names_them_too_and_one_queue_is_followed_from_any_node(
     assert [each for each in texts if each is not None] == ["2"] * 3
     assert "mq-partial" not in one.headers
     path = "/v1/topics/orders/groups/billing/stream?max_messages=3"
-    leased = await nodes[1].client.get(path, headers=LINES)
+    leased = await nodes[1].client.get(path, headers=alone)
     assert json.loads(leased.headers["mq-partial"]) == ["a", "c"]

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from app.api.aims.across import InTurn, Polled
+from app.api.aims.across import InTurn, Leased, Polled
 from app.api.dataplane.polling.poll_requests import POLL_PARAMETERS
 from app.api.dataplane.polling.shapes import PollAnswer, PollBody
 from app.api.dataplane.receiving import RECEIVE_PARAMETERS
@@ -91,6 +91,7 @@ STREAM_GROUP: Final = Operation(
     problems=(404, 406, 409, 413, 429),
     reads=True,
     leases_by_get=True,
+    across=Leased(),
 )
 
 POLL: Final = Operation(

@@ -1,4 +1,5 @@
-"""Receives over several shards: from one shard at a time, in turn, and waiting for all of them.
+"""Receives over several shards: from one shard at a time, in turn, and waiting for all of them; of
+clients, and of this node for a stream of a group.
 
 The node that was asked looks at each shard of the topic without waiting, beginning behind the one
 that gave last, until one gives something: that is the answer. When none does it waits for all at
@@ -8,15 +9,15 @@ passed by too; it is the answer when no other shard gives. Event loop only.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple, Protocol, cast
 
 import msgspec
 
 from app.api.aims.across import PARTIAL, Document
 from app.api.dataplane.client_watch import ClientWatch
-from app.api.dataplane.receive_parts import SEEN, Seen, seen_in
+from app.api.dataplane.receive_parts import SEEN, Seen, look_asked, seen_in
 from app.api.dataplane.receiving import RECEIVE_PARAMETERS, wait_asked
 from app.api.formats import media
 from app.api.formats.decoding import receive_decoder
@@ -62,6 +63,20 @@ class Asked(msgspec.Struct, frozen=True):
     """It may end what others of the group do."""
     kind: tuple[object, ...]
     """Receives of one kind are given the same."""
+    stream: str = ""
+    """The stream that it is for."""
+
+
+class Client(Protocol):
+    """Who is to be given something: `ClientWatch`."""
+
+    def gone(self) -> bool:
+        """Whether nothing may be given any more."""
+        ...
+
+    def watch(self, end_wait: Callable[[], object]) -> None:
+        """Call `end_wait`, and no earlier one any more, as soon as that is so."""
+        ...
 
 
 class ReceivesInTurn:
@@ -79,7 +94,7 @@ class ReceivesInTurn:
 
     async def answered(self, exchange: RequestContext, names: tuple[str, ...]) -> bool:
         """Answer a receive of several shards; False: it is of this one, or not understood."""
-        shards = self._shards_of(names[0])
+        shards = self.shards_of(names[0])
         if len(shards) < 2:
             return False
         body = await self._relay.body_of(exchange)
@@ -87,27 +102,39 @@ class ReceivesInTurn:
             asked = _asked(exchange, body, self._relay.limits.wait_seconds_max)
         except CurlewError:
             return False  # the handler says what is wrong
-        last = self._gave_last.get(names, "")
-        order = [shard for shard in shards if shard > last]
-        order += [shard for shard in shards if shard <= last]
         request = part_of(exchange, query_of(exchange), body)
-        shared = _Shared(self._relay, self._waits, self._held_up, self._backlogs, self._release)
-        receive = _Receive(shared, exchange, names, asked, request, order)
+        receive = self.begun(exchange, names, asked, request)
         try:
             with ClientWatch(exchange.receive, exchange) as client:
                 await receive.find(client)
             await receive.answer()
         except BaseException:
             if receive.gives is not None:
-                self._release(exchange, *receive.gives)
+                self.release(exchange, *receive.gives)
             raise
         if receive.gives is not None:
-            if len(self._gave_last) >= _TURNS_MAX:
-                self._gave_last.clear()
-            self._gave_last[names] = receive.gives[0]
+            self.note_turn(names, receive.gives[0])
         return True
 
-    def _shards_of(self, name: str) -> list[str]:
+    def begun(
+        self, exchange: RequestContext, names: Key, asked: Asked, request: CallRequest
+    ) -> "Receive":
+        """One that looks at the shards in their turn; `request` is what it asks each. Whoever has
+        it begun hands on what it gives, or calls `release`."""
+        shards = self.shards_of(names[0])
+        last = self._gave_last.get(names, "")
+        order = [shard for shard in shards if shard > last]
+        order += [shard for shard in shards if shard <= last]
+        shared = _Shared(self._relay, self._waits, self._held_up, self._backlogs, self.release)
+        return Receive(shared, exchange, names, asked, request, order)
+
+    def note_turn(self, names: Key, shard: str) -> None:
+        """A shard has given: the others are looked at before it."""
+        if len(self._gave_last) >= _TURNS_MAX:
+            self._gave_last.clear()
+        self._gave_last[names] = shard
+
+    def shards_of(self, name: str) -> list[str]:
         """That of this node, which says when it stops, and those that have queues of the topic."""
         places = self._relay.places
         topic = places.topic(name)
@@ -118,7 +145,7 @@ class ReceivesInTurn:
         found = {topic.shard_of(queue_id) for queue_id in range(topic.queues)} - {None, ""}
         return sorted({own, *cast("set[str]", found)})
 
-    def _release(self, exchange: RequestContext, shard: str, answer: CallAnswer) -> None:
+    def release(self, exchange: RequestContext, shard: str, answer: CallAnswer) -> None:
         """Let others have what nobody gets, with no attempt counted. Asked by the node itself, as
         the caller may have lost its right meanwhile."""
         body = _encode({"releases": _handles_in(answer)})
@@ -143,7 +170,7 @@ class _Shared(NamedTuple):
     release: Callable[[RequestContext, str, CallAnswer], None]
 
 
-class _Receive:
+class Receive:
     """One request."""
 
     def __init__(
@@ -162,26 +189,37 @@ class _Receive:
         self._request = request
         self._order = order
         self._states: dict[str, str] = {}
-        self._missing: dict[str, str] = {}
-        self._effects: list[object] = []
+        self.missing: dict[str, str] = {}
+        """Shards that could not be asked, and why."""
+        self.effects: list[object] = []
+        """What it has ended of what others of the group did."""
         self._empty: dict[str, CallAnswer] = {}
         """Answers without messages."""
         self._problem: CallAnswer | None = None
         """Of a shard that could not do it; others may."""
-        self._refusal: CallAnswer | None = None
+        self.refusal: CallAnswer | None = None
         """It is so in all shards."""
         self._backlogs: dict[str, int] = {}
         """Messages that are left, by shards that have said it."""
-        self._full: dict[str, CallAnswer] = {}
+        self.full: dict[str, CallAnswer] = {}
         """Shards of which the caller has as much as it may, and what they say."""
         self.gives: tuple[str, CallAnswer] | None = None
         """The shard that gives messages, and its answer with them."""
 
     @property
     def _is_settled(self) -> bool:
-        return self.gives is not None or self._refusal is not None
+        return self.gives is not None or self.refusal is not None
 
-    async def find(self, client: ClientWatch) -> None:
+    @property
+    def heard(self) -> Iterable[str]:
+        """Shards that have answered."""
+        return self._backlogs.keys()
+
+    async def begin(self) -> None:
+        """Lease nothing: each shard only begins to give the group messages of the topic."""
+        await self._ask_all(Takes.NOTHING, SLOW_SECONDS)
+
+    async def find(self, client: Client) -> None:
         """Look, and wait, until there is something to answer."""
         asked = self._asked
         if asked.is_repeatable:
@@ -194,14 +232,14 @@ class _Receive:
         is_counting = asked.is_counting and asked.wait_s > 0
         takes = Takes.ENOUGH if is_counting else Takes.WHAT_IS_THERE
         await self._look_at_each(takes)
-        is_to_wait = asked.wait_s > 0 and self._empty and not self._full
+        is_to_wait = asked.wait_s > 0 and self._empty and not self.full
         if not self._may_go_on(client) or not is_to_wait:
             return
         await self._wait(client, takes, deadline_s)
         if is_counting and self._may_go_on(client):
             await self._look_at_each(Takes.WHAT_IS_THERE)
 
-    def _may_go_on(self, client: ClientWatch) -> bool:
+    def _may_go_on(self, client: Client) -> bool:
         return not self._is_settled and not client.gone()
 
     async def _look_at_each(self, takes: Takes) -> None:
@@ -220,21 +258,21 @@ class _Receive:
             return False
         if self._held_up.take_probe(shard):
             self._said.ask_beside(self._exchange, self._key, shard, self._request)
-        self._missing[shard], self._states[shard] = why, ""
+        self.missing[shard], self._states[shard] = why, ""
         return True
 
-    async def _ask_all(self, takes: Takes) -> None:
+    async def _ask_all(self, takes: Takes, seconds: float = PART_SECONDS) -> None:
         request = self._request._replace(asks=takes.value)
         if takes is Takes.EARLIER:
             found = await self._ask_for_earlier(request)
         else:
             requests = dict.fromkeys(self._order, request)
-            found = await ask_each(self._relay, self._exchange, requests)
+            found = await ask_each(self._relay, self._exchange, requests, seconds=seconds)
         for shard, outcome in found.items():
             seen = self._take(shard, outcome, is_earlier=takes is Takes.EARLIER)
             if takes is Takes.NOTHING and seen is not None:
                 document = msgspec.json.decode(cast("CallAnswer", outcome).body or b"{}")
-                self._effects += document.get("effects", [])
+                self.effects += document.get("effects", [])
 
     async def _ask_for_earlier(self, request: CallRequest) -> dict[str, Outcome]:
         """Also those that are passed by, for a moment: one of them may have given it."""
@@ -251,7 +289,8 @@ class _Receive:
         return {**found, **late}
 
     async def _look(self, shard: str, takes: Takes) -> Seen | None:
-        request = self._request._replace(asks=takes.value)
+        asks = look_asked(takes, self._asked.stream)
+        request = self._request._replace(asks=asks)
         look = asyncio.ensure_future(ask(self._relay, self._exchange, shard, request))
         try:
             in_time, _ = await asyncio.wait([look], timeout=PART_SECONDS)
@@ -289,21 +328,21 @@ class _Receive:
         """Note what a shard answered; what it has seen, when it could look. `is_earlier`: it was
         asked for an earlier answer alone, and counts nothing where the group has not begun."""
         if isinstance(outcome, CurlewError):
-            self._missing[shard] = outcome.detail
+            self.missing[shard] = outcome.detail
             return None
         if outcome.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            self._missing[shard] = f"it answers {outcome.status}"
+            self.missing[shard] = f"it answers {outcome.status}"
             self._problem = self._problem or outcome
             return None
         seen = seen_in(outcome.headers)
         if seen is None and outcome.status == HTTPStatus.TOO_MANY_REQUESTS:
-            self._full[shard] = outcome
+            self.full[shard] = outcome
             return None
         if seen is None:
-            self._refusal = self._refusal or outcome
+            self.refusal = self.refusal or outcome
             return None
-        self._missing.pop(shard, None)
-        self._full.pop(shard, None)
+        self.missing.pop(shard, None)
+        self.full.pop(shard, None)
         if seen.given or seen.backlog or not is_earlier:
             self._backlogs[shard] = seen.backlog
             self._said.note(self._key, shard, seen.backlog)
@@ -313,7 +352,7 @@ class _Receive:
             self._empty[shard] = outcome
         return seen
 
-    async def _wait(self, client: ClientWatch, takes: Takes, deadline_s: float) -> None:
+    async def _wait(self, client: Client, takes: Takes, deadline_s: float) -> None:
         waiter = Waiter(self._exchange, self._request, self._asked.kind, self._states)
         self._waits.join(self._key, waiter)
         try:
@@ -322,7 +361,7 @@ class _Receive:
                 if client.gone():
                     return
                 turn.end(await self._look(turn.shard, takes))
-                if self._is_settled or self._full:
+                if self._is_settled or self.full:
                     return
                 self._waits.look_on(self._key, self._states)
         finally:
@@ -333,19 +372,19 @@ class _Receive:
     async def answer(self) -> None:
         """Send what was found."""
         exchange = self._exchange
-        if self._refusal is not None and self.gives is None:
-            await pass_on(exchange, self._refusal)
+        if self.refusal is not None and self.gives is None:
+            await pass_on(exchange, self.refusal)
             return
         if self.gives is not None:
             await self._give(self.gives[1])
             return
-        if self._full:
-            await pass_on(exchange, next(iter(self._full.values())))
+        if self.full:
+            await pass_on(exchange, next(iter(self.full.values())))
             return
         if self._empty:
             await self._answer_empty()
             return
-        await refuse(exchange, self._problem, self._missing)
+        await refuse(exchange, self._problem, self.missing)
 
     async def _give(self, answer: CallAnswer) -> None:
         body = answer.body
@@ -361,7 +400,7 @@ class _Receive:
     async def _count_elsewhere(self) -> None:
         """What is left in the shards that were not looked at, as they have said it, or say it at
         once. Others are missing."""
-        known = self._backlogs.keys() | self._full.keys() | self._missing.keys()
+        known = self._backlogs.keys() | self.full.keys() | self.missing.keys()
         of_group = self._exchange, self._key
         asked: dict[asyncio.Task[Outcome], str] = {}
         for shard in self._order:
@@ -375,14 +414,14 @@ class _Receive:
             elif self._relay.is_up(shard):
                 asked[self._said.ask(*of_group, shard, self._request)] = shard
             else:
-                self._missing[shard] = "it does not answer"
+                self.missing[shard] = "it does not answer"
         if not asked:
             return
         done, late = await asyncio.wait(asked, timeout=WAIT_SECONDS)
         for task in done:
             self._take(asked[task], task.result())
         for shard in sorted(asked[task] for task in late):
-            self._missing[shard] = _LATE
+            self.missing[shard] = _LATE
             self._held_up.note(shard, _LATE)
 
     async def _answer_empty(self) -> None:
@@ -401,17 +440,17 @@ class _Receive:
         await exchange.answer(first.status, headers, _encode(self._with_rest(merged)) + b"\n")
 
     def _with_rest(self, members: Document) -> Document:
-        if self._effects:
-            members["effects"] = self._effects
-        if self._missing:
-            members[PARTIAL] = sorted(self._missing)
+        if self.effects:
+            members["effects"] = self.effects
+        if self.missing:
+            members[PARTIAL] = sorted(self.missing)
         return members
 
     def _headers_of(self, answer: CallAnswer) -> Headers:
         headers = [each for each in answer.own_headers if each[0] != SEEN]
         is_raw = answer.status == HTTPStatus.NO_CONTENT or _HANDLE in dict(headers)
-        if is_raw and self._missing:
-            headers.append((b"mq-partial", _encode(sorted(self._missing))))
+        if is_raw and self.missing:
+            headers.append((b"mq-partial", _encode(sorted(self.missing))))
         return headers
 
 

@@ -97,7 +97,7 @@ async def test_a_receive_gives_back_in_the_name_of_its_node(
         raise ClientGone(GONE)
 
     await send(nodes[0], queue_id)
-    monkeypatch.setattr(receives._Receive, "answer", leave)
+    monkeypatch.setattr(receives.Receive, "answer", leave)
     # No lease ends by itself while the test waits.
     received = await nodes[0].client.post(f"{GROUP}/messages:receive?invisible=1h")
     assert received.status_code == 500

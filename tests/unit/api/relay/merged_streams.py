@@ -14,8 +14,8 @@ from app.api.http.memory_budget import MemoryBudget
 from app.api.http.parameters import Query
 from app.api.http.request_context import Event, RequestContext
 from app.api.relay.calls import CallRequest
-from app.api.relay.consuming.streams import MergedStream
 from app.api.relay.relay import Relay
+from app.api.relay.streams.topic_streams import MergedStream
 from app.domain.handles.cursors import decode_cursor, encode_cursor
 from app.domain.limits import Limits
 from tests.support.virtual_time import in_virtual_time

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.relay.consuming.carried_streams import Passed, PassedEvents, PassedLines
+from app.api.relay.streams.carried_streams import Passed, PassedEvents, PassedLines
 from app.domain.access.refusals import Unauthorized
 
 GONE = Unauthorized("the key was revoked")

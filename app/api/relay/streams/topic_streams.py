@@ -24,7 +24,9 @@ from app.api.http.errors import EntryProblem, entry_problem
 from app.api.http.parameters import Query, duration_ms_of
 from app.api.http.request_context import NOT_KEPT, Headers, RequestContext
 from app.api.relay.calls import CallAnswer, pass_on
-from app.api.relay.consuming.shard_streams import (
+from app.api.relay.fan_out import PART_SECONDS, refuse
+from app.api.relay.relay import Relay
+from app.api.relay.streams.shard_streams import (
     AGAIN_SECONDS,
     End,
     Line,
@@ -32,8 +34,6 @@ from app.api.relay.consuming.shard_streams import (
     ShardStream,
     Told,
 )
-from app.api.relay.fan_out import PART_SECONDS, refuse
-from app.api.relay.relay import Relay
 from app.broker.ports import Topic
 from app.broker.streams.stream import StreamEnd
 from app.domain.access.standing import Standing

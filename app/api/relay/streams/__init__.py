@@ -1,0 +1,1 @@
+"""Streams that other nodes answer, or all shards together."""

@@ -1,0 +1,34 @@
+"""What of a stream's credit is used up, by what shards have said."""
+
+from app.api.relay.streams.unsettled import UnsettledOfShards
+from app.broker.streams.credit_elsewhere import Unsettled
+
+
+def test_shards_use_up_one_credit_and_what_is_older_says_nothing() -> None:
+    unsettled = UnsettledOfShards(4)
+    assert unsettled.note("a", Unsettled(1, 5, 2, 1_000), 0.0)
+    assert unsettled.note("b", Unsettled(9, 1, 1, 2_000), 0.0)
+    assert unsettled.room(0.0) == 1
+    assert not unsettled.note("a", Unsettled(1, 4, 0, 0), 0.0)
+    assert not unsettled.note("a", Unsettled(1, 5, 0, 0), 0.0)
+    assert (unsettled.room(0.0), unsettled.version("a"), unsettled.version("c")) == (1, 5, 0)
+    assert unsettled.note("a", Unsettled(1, 6, 0, 0), 0.0)
+    assert (unsettled.room(0.0), unsettled.is_used("a"), unsettled.is_used("b")) == (3, False, True)
+
+
+def test_a_shard_that_says_no_more_gives_its_room_back_by_time() -> None:
+    unsettled = UnsettledOfShards(4)
+    unsettled.note("a", Unsettled(1, 5, 3, 1_000), 10.0)
+    assert (unsettled.room(10.9), unsettled.until_s()) == (1, 11.0)
+    assert (unsettled.room(11.0), unsettled.until_s()) == (4, None)
+
+
+def test_what_was_given_in_an_earlier_epoch_counts_beside_that_of_the_new_one() -> None:
+    unsettled = UnsettledOfShards(4)
+    unsettled.note("a", Unsettled(1, 5, 2, 5_000), 0.0)
+    assert unsettled.note("a", Unsettled(2, 1, 1, 1_000), 0.0)
+    assert unsettled.room(0.0) == 1
+    assert unsettled.note("a", Unsettled(2, 2, 0, 0), 0.5)
+    assert (unsettled.room(0.5), unsettled.is_used("a")) == (2, False)
+    assert not unsettled.note("a", Unsettled(1, 99, 4, 9_000), 0.5)
+    assert unsettled.room(5.0) == 4

@@ -117,6 +117,15 @@ async def ask_with_news(
     return found
 
 
+def apart(exchange: RequestContext) -> RequestContext:
+    """The same request with a memory of its own, which may outlive it."""
+    found = RequestContext(
+        exchange.scope, exchange.receive, exchange.send, exchange.request_id, exchange.pressure
+    )
+    found.caller, found.namespace = exchange.caller, exchange.namespace
+    return found
+
+
 class News:
     """Tells of what this node has changed, before its client hears and asks another one.
 
@@ -126,12 +135,14 @@ class News:
     def __init__(self) -> None:
         self._silent: set[str] = set()
         """Shards whose leaders did not answer in time when they were told last."""
+        self._late: dict[str, asyncio.Task[Outcome]] = {}
+        """What they may answer still, of which nobody waits: one for each."""
 
     async def tell(self, calls: Calls, exchange: RequestContext, others: Sequence[str]) -> None:
         """Have those that lead other shards know, side by side. With more than `AT_ONCE` nobody is
         told, nor are those of which it is known that they do not answer. One that takes a
         connection and says nothing holds up the client for `NEWS_SECONDS` once, and for
-        `SILENT_SECONDS` from then on, until it answers."""
+        `SILENT_SECONDS` from then on, until it answers in `NEWS_SECONDS`."""
         self._silent.intersection_update(others)
         if len(others) > AT_ONCE:
             return
@@ -142,11 +153,24 @@ class News:
 
     async def _tell(self, calls: Calls, exchange: RequestContext, shard: str) -> None:
         seconds = SILENT_SECONDS if shard in self._silent else NEWS_SECONDS
-        request, outcome = CallRequest("GET", b"/livez", [], is_of_node=True), None
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                outcome = await ask(calls, exchange, shard, request, seconds=seconds)
-        if isinstance(outcome, CallAnswer):
+        request, own = CallRequest("GET", b"/livez", [], is_of_node=True), apart(exchange)
+        told = asyncio.ensure_future(ask(calls, own, shard, request, seconds=NEWS_SECONDS))
+        told.add_done_callback(lambda _: own.let_go())
+        try:
+            await asyncio.wait((told,), timeout=seconds)
+            if told.done():
+                self._note(shard, told)
+                return
+            self._silent.add(shard)
+            if seconds < NEWS_SECONDS and shard not in self._late:
+                self._late[shard] = told
+                told.add_done_callback(lambda _: self._note(shard, self._late.pop(shard)))
+        finally:
+            if self._late.get(shard) is not told:
+                told.cancel()
+
+    def _note(self, shard: str, told: "asyncio.Task[Outcome]") -> None:
+        if not told.cancelled() and isinstance(told.result(), CallAnswer):
             self._silent.discard(shard)
         else:
             self._silent.add(shard)

@@ -5,8 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest
+from sqlalchemy import insert, select
 
-from app.cluster import ClusterConfig, Metadata
+from app.cluster import Claim, ClusterConfig, Metadata
+from app.cluster.metadata.schema.tables import shards
 from app.domain.consumers.consumption import (
     Consumption,
     ConsumptionElsewhere,
@@ -14,13 +16,23 @@ from app.domain.consumers.consumption import (
     SubscriptionPair,
 )
 from app.domain.errors import GroupNotFound, TopicNotFound
-from tests.support.metadata.databases import Databases
+from tests.support.metadata.databases import Databases, sync_engine
 from tests.support.stores.clock import START_MS, FakeClock
 
 pytestmark = pytest.mark.anyio
 
 LEASE, ASSIGNED = Consumption.LEASE, Consumption.ASSIGNED
 NAMES = "billing", "orders"
+
+
+def add_shard(url: str, name: str) -> None:
+    """Another one like that which is there: SQLite lets no second node claim one."""
+    ids = {"name": name, "shard_id": name.encode() * 4, "grant_id": name.encode() * 4}
+    engine = sync_engine(url)
+    with engine.begin() as connection:
+        row = connection.execute(select(shards)).mappings().one()
+        connection.execute(insert(shards).values({**row, **ids}))
+    engine.dispose()
 
 
 @pytest.fixture
@@ -34,6 +46,8 @@ async def nodes(databases: Databases) -> AsyncIterator[list[Metadata]]:
             stack.push_async_callback(metadata.close)
             metadata.shard = name
             opened.append(metadata)
+        await opened[0].claim_shard(Claim(b"aaaa", "a", "node-a", "a:1", "", b"aaaa"))
+        add_shard(url, "b")
         await opened[0].ensure_topic("orders")
         await opened[0].ensure_group("billing")
         await opened[1].refresh()
@@ -68,6 +82,14 @@ async def test_one_shard_keeps_the_other_kind_from_all_others(nodes: list[Metada
     await second.consumptions.leave([NAMES])
     assert await enter(first, ASSIGNED) is None
     assert await held(first) == [ConsumptionRow(*NAMES, ASSIGNED, is_ended=False)]
+
+
+async def test_a_shard_that_was_given_up_keeps_nobody_from_anything(nodes: list[Metadata]) -> None:
+    first, second = nodes
+    await first.release_shard("b")
+    assert await enter(second, LEASE) is None  # it has not heard of it
+    assert await first.consumptions.elsewhere(pair(first), ASSIGNED) is None
+    assert await enter(first, ASSIGNED) is None
 
 
 async def test_of_two_kinds_at_once_one_is_entered(nodes: list[Metadata]) -> None:

@@ -14,7 +14,7 @@ from app.api.dataplane.receive_parts import seen_in
 from app.api.http.request_context import RequestContext
 from app.api.relay.calls import CallAnswer, CallRequest
 from app.api.relay.consuming.shared_waits import Key
-from app.api.relay.fan_out import Calls, Outcome, ask
+from app.api.relay.fan_out import Calls, Outcome, apart, ask
 from app.broker.results import Takes
 from app.domain.errors import CurlewError
 
@@ -115,7 +115,7 @@ class Backlogs:
         task = self._asking.get((key, shard))
         if task is None:
             counts = request._replace(asks=Takes.COUNT.value)
-            task = asyncio.ensure_future(self._ask(_apart(exchange), key, shard, counts))
+            task = asyncio.ensure_future(self._ask(apart(exchange), key, shard, counts))
             self._asking[key, shard] = task
             task.add_done_callback(lambda _: self._asking.pop((key, shard), None))
         return task
@@ -143,12 +143,3 @@ class Backlogs:
         if seen is not None:
             self.note(key, shard, seen.backlog)
         return outcome
-
-
-def _apart(exchange: RequestContext) -> RequestContext:
-    """The same request with a memory of its own, which may outlive it."""
-    found = RequestContext(
-        exchange.scope, exchange.receive, exchange.send, exchange.request_id, exchange.pressure
-    )
-    found.caller, found.namespace = exchange.caller, exchange.namespace
-    return found

@@ -3,10 +3,10 @@ shard says where its own queues begin.
 
 The heartbeat itself, its wait as well, is done once, by the node that was asked. Then each other
 shard with assigned queues is asked for the member's share as it is there, with no wait; to replace
-a filter or to end leases, which are of the group, all are. Its offsets are taken for its own
-queues. The queues of a shard that does not answer are left out of `assigned`, as in polls, and the
-shard is named in `partial`: an offset that nobody knows is not made up. The queues stay the
-member's, and the next heartbeat has them. Event loop only.
+a filter or to end leases, which are of the group, each is that has queues of its topics. Its
+offsets are taken for its own queues. The queues of a shard that does not answer are left out of
+`assigned`, as in polls, and the shard is named in `partial`: an offset that nobody knows is not
+made up. The queues stay the member's, and the next heartbeat has them. Event loop only.
 """
 
 from collections.abc import Callable, Mapping
@@ -75,7 +75,7 @@ async def heartbeat(relay: Relay, exchange: RequestContext) -> bool:
     places = shards_of(cast("Rows", share["assigned"]), relay.places, own)
     part = part_of(exchange, query_bytes(query_without(query, "wait")), body)
     changes = any(is_said(query, each) for each in _OF_THE_GROUP)
-    others = set(relay.shards_from_here() if changes else places) - {own}
+    others = (_shards_of_topics(body, relay.places) if changes else set(places)) - {own}
     asked = dict.fromkeys(sorted(others), part._replace(asks=SHARE))
     found = await ask_each(relay, exchange, asked)
     refusal = _conflict(found)
@@ -86,6 +86,16 @@ async def heartbeat(relay: Relay, exchange: RequestContext) -> bool:
     told = merged(share, places, own, documents, {*missing, *(found.keys() - documents.keys())})
     await exchange.answer(HTTPStatus.OK, [media.JSON_HEADER, NOT_KEPT], _encode(told) + b"\n")
     return True
+
+
+def _shards_of_topics(body: bytes, places: Places) -> set[str]:
+    """Those that have queues of what the member reads, assigned or not. The body is well."""
+    found: set[str | None] = set()
+    for each in cast("Rows", _decode(body).get("subscriptions", [])):
+        topic = places.topic(stored("topic", cast("str", each["topic"])))
+        if topic is not None:
+            found |= {topic.shard_of(queue_id) for queue_id in range(topic.queues)}
+    return cast("set[str]", found - {None, ""})
 
 
 def shards_of(assigned: Rows, places: Places, own: str) -> list[str]:

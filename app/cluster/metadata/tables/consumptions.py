@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.cluster.metadata.database.database import Database
 from app.cluster.metadata.database.upserts import upsert
-from app.cluster.metadata.schema.tables import consumptions
+from app.cluster.metadata.schema.tables import consumptions, shards
 from app.cluster.metadata.tables import versions
 from app.cluster.metadata.tables.group_subscriptions import check_generations
 from app.domain.clock import Clock
@@ -103,7 +103,9 @@ class Consumptions:
         )
 
     def _of_others(self, pair: SubscriptionPair, kind: Consumption) -> list[ColumnElement[bool]]:
-        """Rows of other shards that are of the other kind and have not ended."""
+        """Rows of other shards that are of the other kind and have not ended. One that a shard has
+        entered when it was given up already is none."""
         of_pair = [_ROW.consumer_group == pair.group, _ROW.topic == pair.topic]
+        of_pair.append(_ROW.shard.in_(select(shards.c.name)))
         other = [_ROW.shard != self._shard(), _ROW.kind != kind.value]
         return [*of_pair, *other, _ROW.is_ended.is_(False)]

@@ -75,3 +75,18 @@ async def test_a_group_that_leases_in_another_shard_is_ended_there_by_force_alon
     assert "partial" not in told
     assert offsets(told).keys() == {0, 1, 2}
     assert [each["code"] for each in told["effects"]].count("LEASES_END") >= 1
+
+
+async def test_by_force_no_shard_is_of_a_kind_that_has_no_queue_of_the_topic(
+    nodes: list[ServedNode],
+) -> None:
+    made = await nodes[0].client.put("/v1/topics/parcels", json={"queues": 2})
+    assert made.status_code == 201, made.text
+    topic = nodes[0].node.metadata.snapshot.topics["parcels"]
+    has = {topic.shard_of(each) or "a" for each in range(2)}
+    asked = next(each for each in nodes if each.name in has)
+    (without,) = [each for each in nodes if each.name not in has]
+    await beat(asked, "?force=true", subscriptions=[{"topic": "parcels"}])
+    for each in nodes:
+        rows = await each.node.metadata.consumptions.held(ended_only=False)
+        assert [row.topic for row in rows] == ([] if each is without else ["parcels"])

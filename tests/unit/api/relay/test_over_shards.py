@@ -144,6 +144,7 @@ class Told:
     def __init__(self) -> None:
         self.told: list[str] = []
         self.silent = {"b"}
+        self.silence_s = 60.0
 
     def is_up(self, shard: str) -> bool:
         return shard != "c"
@@ -160,27 +161,30 @@ class Told:
         seconds: float,
         sends: bool = False,
     ) -> CallAnswer:
-        del seconds, sends
+        del sends
         self.told.append(shard)
         if shard in self.silent:
-            await asyncio.sleep(60)
+            await asyncio.sleep(min(seconds, self.silence_s))
+            if seconds < self.silence_s:
+                raise ShardUnavailable("it is silent")
         return of({})
 
 
-def test_a_node_that_says_nothing_holds_up_no_change_for_long() -> None:
-    async def change() -> float:
-        """How long it takes to tell of one."""
-        exchange, _ = exchange_of("PUT", "/v1/topics/orders")
-        since_s = asyncio.get_running_loop().time()
-        await news.tell(told, exchange, ["b", "c", "d"])
-        return asyncio.get_running_loop().time() - since_s
+async def change(told: Told, news: News) -> float:
+    """How long it takes to tell of one."""
+    exchange, _ = exchange_of("PUT", "/v1/topics/orders")
+    since_s = asyncio.get_running_loop().time()
+    await news.tell(told, exchange, ["b", "c", "d"])
+    return asyncio.get_running_loop().time() - since_s
 
+
+def test_a_node_that_says_nothing_holds_up_no_change_for_long() -> None:
     async def took_s() -> list[float]:
-        found = [await change() for _ in range(3)]
+        found = [await change(told, news) for _ in range(3)]
         told.silent.clear()
-        found.append(await change())
+        found.append(await change(told, news))
         told.silent.add("d")
-        return [*found, await change(), await change()]
+        return [*found, await change(told, news), await change(told, news)]
 
     told, news = Told(), News()
     found = in_virtual_time(took_s())
@@ -189,6 +193,20 @@ def test_a_node_that_says_nothing_holds_up_no_change_for_long() -> None:
     ), "it is waited for once, and again when it has answered meanwhile"
     assert "c" not in told.told, "of c it is known that it does not answer"
     assert told.told == ["b", "d"] * 6, "each change is told to all others"
+
+
+def test_a_node_that_is_slow_is_waited_for_again_once_it_has_answered_in_time() -> None:
+    async def took_s() -> list[float]:
+        found = [await change(told, news)]
+        told.silence_s = slow_s = 2 * SILENT_SECONDS
+        for _ in range(2):
+            found.append(await change(told, news))
+            await asyncio.sleep(slow_s)
+        return found
+
+    told, news = Told(), News()
+    found = in_virtual_time(took_s())
+    assert found == pytest.approx([NEWS_SECONDS, SILENT_SECONDS, 2 * SILENT_SECONDS])
 
 
 @pytest.mark.parametrize(("padding", "is_here"), [(10, True), (1_000_000, False)])

@@ -50,13 +50,28 @@ class Shard:
         self._database.write_text(url)
 
     def start(self, name: str) -> None:
+        self.nodes[name] = self._started(name, "orders", 3)
+
+    @contextmanager
+    def lone_shard(self, name: str) -> Iterator[RunningNode]:
+        """A node of the same cluster with a shard of its own, which has its name."""
+        self._ports[name] = free_port(), free_port()
+        self.clocks[name] = NodeClock(self._root / f"clock-{name}")
+        node = self._started(name, name, 1)
+        try:
+            yield node
+        finally:
+            node.kill()
+            _forget(node)
+
+    def _started(self, name: str, shard: str, replicas: int) -> RunningNode:
         port, cluster_port = self._ports[name]
         host = self._hosts.get(name)
         address = host.address if host else "127.0.0.1"
         network = {NETWORK: host.namespace} if host else {}
-        self.nodes[name] = start_node(
+        return start_node(
             self._root / name,
-            *("--port", str(port), "--shard", "orders", "--replicas", "3"),
+            *("--port", str(port), "--shard", shard, "--replicas", str(replicas)),
             *("--database-url-file", str(self._database)),
             *("--cluster-listen", f"{address}:{cluster_port}"),
             *("--cluster-secret-file", str(self._secret)),

@@ -28,7 +28,16 @@ from app.api.http.foreign_pages import (
     check_kept_credentials,
     check_site,
 )
-from app.api.http.request_context import CONNECTION, REQUEST_ID, Headers, RequestContext
+from app.api.http.request_context import (
+    CONNECTION,
+    HEAD,
+    REQUEST_ID,
+    ConnectionMemory,
+    Headers,
+    HeadMemory,
+    RequestContext,
+    Scope,
+)
 from app.api.naming.request_namespace import (
     EVERY,
     check_reached,
@@ -39,7 +48,7 @@ from app.api.naming.request_namespace import (
 from app.api.operations.operation import Operation
 from app.api.relay.calls import RAW_QUERY
 from app.api.relay.envelope import RELAYED, Envelope
-from app.domain.access.caller import OPEN, STRANGER
+from app.domain.access.caller import OPEN, STRANGER, KeyHolder
 from app.domain.access.refusals import NotPermitted
 from app.domain.errors import InvalidRequest
 
@@ -70,14 +79,14 @@ class Admission:
         namespaces: Callable[[], Container[str]] = tuple,
     ) -> None:
         """`namespaces` gives those that there are, beside the default one. Where there are
-        `credentials` there are `rights`."""
+        `credentials` there are `rights`, which decide what a caller may."""
         self.namespaces = namespaces
         self._header_bytes_max = header_block_bytes_max
         self._local_only = local_only
         self._local_host = b"localhost"
         """The last `Host` that was found to name this machine."""
         self._credentials = credentials
-        self._rights = rights
+        self.rights = rights
         self._open_paths = frozenset(open_paths)
 
     @property
@@ -87,32 +96,75 @@ class Admission:
 
     def admit(self, exchange: RequestContext) -> None:
         """Raise when the request may not pass; collect its `MQ-*` headers on the way."""
+        head: HeadMemory | None = exchange.scope.get(HEAD)
+        credentials = self._credentials
+        if head is None or credentials is None:
+            self._admit(exchange, credentials)
+            return
+        source = credentials.source
+        if head.keyring is not source.keyring:
+            keyring = source.keyring
+            if self._admit(exchange, credentials):
+                holder = exchange.caller if isinstance(exchange.caller, KeyHolder) else None
+                head.keyring, head.holder, head.permission = keyring, holder, None
+            return
+        holder = head.holder
+        if holder is None:
+            exchange.caller = credentials.anybody
+            return
+        exchange.is_decided = False
+        if holder.is_lasting and not source.age.is_over:
+            credentials.used(holder.key_id)
+        else:
+            credentials.live(holder, exchange.scope.get("client"))
+        exchange.caller = holder
+        exchange.permission = head.permission
+
+    def _admit(self, exchange: RequestContext, credentials: Credentials | None) -> bool:
+        """As `admit`; whether the next request with the same head may pass just so: by the same
+        caller, while what is known of keys stays the same."""
         scope, named = exchange.scope, exchange.headers
         headers: Headers = scope["headers"]
-        if CONNECTION not in scope:  # our own server counts while it reads
+        connection: ConnectionMemory | None = scope.get(CONNECTION)
+        if connection is None:  # our own server counts while it reads
             self._refuse_large(headers)
-        if b"mq-" in b"\n".join(named):
+        is_plain = b"mq-" not in b"\n".join(named)
+        if not is_plain:
             _note_mq_headers(exchange, headers)
         if len(named) != len(headers):
             _refuse_repeated(headers)
-        credentials = self._credentials
         if RELAYED in scope:
             _take_from_other_node(exchange, credentials)
-            return
+            return False
         if credentials is not None and credentials.source.keyring.is_closed:
-            self._authenticate(exchange, credentials)
+            header = named.get(AUTHORIZATION)
+            if header is None:
+                self._admit_without_key(exchange, credentials)
+                is_plain = False
+            else:
+                if b"origin" in named:
+                    check_kept_credentials(named)
+                exchange.is_decided = False
+                exchange.caller = credentials.check(header, None, connection, scope.get("client"))
+                is_plain = is_plain and isinstance(exchange.caller, KeyHolder)
         else:
-            if credentials is not None:
-                exchange.caller = credentials.anybody
-            if self._local_only and (
-                named.get(b"host") != self._local_host or b"origin" in named
-            ):  # from a page only if it is this machine's
-                check_host(named)
-                self._local_host = named[b"host"]
+            self._admit_anybody(exchange, credentials)
         if SITE in named:
             check_site(scope, named)
         if exchange.forward not in (b"yes", b"no"):  # said to who may ask, and to nobody else
             raise InvalidRequest("MQ-Forward is yes or no", fields={"parameter": "MQ-Forward"})
+        return is_plain
+
+    def _admit_anybody(self, exchange: RequestContext, credentials: Credentials | None) -> None:
+        """On a node that is open."""
+        named = exchange.headers
+        if credentials is not None:
+            exchange.caller = credentials.anybody
+        if self._local_only and (
+            named.get(b"host") != self._local_host or b"origin" in named
+        ):  # from a page only if it is this machine's
+            check_host(named)
+            self._local_host = named[b"host"]
 
     def resolve_namespace(self, exchange: RequestContext) -> None:
         """Keep the namespace that the request names, and take its name out of the request."""
@@ -129,16 +181,22 @@ class Admission:
         self, exchange: RequestContext, operation: Operation, names: tuple[str, ...]
     ) -> None:
         """Raise when the caller, who has a name, may not do this in the namespace."""
-        if self._rights is None:
+        rights, caller = self.rights, exchange.caller
+        if rights is None:
             return
-        if exchange.caller.namespace:
-            bind(exchange, exchange.caller.namespace)
-        if exchange.namespace:
-            with within(exchange.namespace):
+        if caller.namespace:
+            bind(exchange, caller.namespace)
+        namespace = exchange.namespace
+        if namespace:
+            with within(namespace):
                 names = operation.stored_names(names)
-        self._rights.require(exchange, operation, names)
-        if exchange.namespace:
-            check_reached(exchange, exchange.namespace, self.namespaces)
+            rights.require(exchange, operation, names)
+            check_reached(exchange, namespace, self.namespaces)
+            return
+        permission = rights.require(exchange, operation, names)
+        head: HeadMemory | None = exchange.scope.get(HEAD)
+        if head is not None and head.holder is caller:
+            head.permission = permission
 
     def _refuse_large(self, headers: Headers) -> None:
         size = sum(len(name) + len(value) for name, value in headers)
@@ -149,29 +207,30 @@ class Admission:
                 fields={"limit_bytes": self._header_bytes_max},
             )
 
-    def _authenticate(self, exchange: RequestContext, credentials: Credentials) -> None:
-        """Raise `Unauthorized` without a key that is known, for all but what is open to anybody.
+    def _admit_without_key(self, exchange: RequestContext, credentials: Credentials) -> None:
+        """Raise `Unauthorized` for all but what is open to anybody, unless the client has shown a
+        certificate.
 
         Asked before anything looks at the path, so that no route, mount or unknown path is
         answered past it.
         """
-        scope = exchange.scope
-        path: str = scope["path"]
-        header = exchange.headers.get(AUTHORIZATION)
-        is_open = path.startswith(PAGES) or (
-            scope["method"] in _READING and (path in self._open_paths or path in _TO_THE_PAGES)
-        )
-        if is_open and header is None:
+        if self._is_open(exchange.scope):
             exchange.caller = STRANGER
             return
-        exchange.is_decided = is_open
-        if b"origin" in exchange.headers:
-            check_kept_credentials(exchange.headers)
+        exchange.is_decided = False
         exchange.caller = credentials.check(
-            header,
-            exchange.certificate if header is None else None,
-            scope.get(CONNECTION),
-            scope.get("client"),
+            None, exchange.certificate, client=exchange.scope.get("client")
+        )
+
+    def note_open(self, exchange: RequestContext) -> None:
+        """Take what is open to anybody as decided, whoever asks for it."""
+        if not exchange.is_decided:
+            exchange.is_decided = self._is_open(exchange.scope)
+
+    def _is_open(self, scope: Scope) -> bool:
+        path: str = scope["path"]
+        return path.startswith(PAGES) or (
+            scope["method"] in _READING and (path in self._open_paths or path in _TO_THE_PAGES)
         )
 
 

@@ -5,7 +5,7 @@ opens or closes anything, and nothing is global but the document, which is the s
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -167,17 +167,27 @@ def _router(
 def _rights(
     broker: Broker | None, metadata: Metadata, following: Following | None
 ) -> OperationRights:
-    def existing(kind: Kind) -> Collection[str]:
+    def is_there(kind: Kind, name: str) -> bool:
         snapshot = metadata.snapshot
-        return snapshot.topics if kind is Kind.TOPIC else snapshot.groups
+        return name in (snapshot.topics if kind is Kind.TOPIC else snapshot.groups)
 
-    def is_made_by_use(kind: Kind) -> bool:
-        if broker is not None:
-            by_use = broker.made_by_use
-            return by_use.topics if kind is Kind.TOPIC else by_use.groups
-        return following is not None and following.is_made_by_use(kind)
+    made_by_use = _MadeWhereFollowed(following) if broker is None else broker.made_by_use
+    return OperationRights(OPERATIONS, made_by_use, is_there)
 
-    return OperationRights(OPERATIONS, existing, is_made_by_use)
+
+class _MadeWhereFollowed:
+    """What a node that leads nothing knows of what is made by its use."""
+
+    def __init__(self, following: Following | None) -> None:
+        self._following = following
+
+    @property
+    def topics(self) -> bool:
+        return self._following is not None and self._following.is_made_by_use(Kind.TOPIC)
+
+    @property
+    def groups(self) -> bool:
+        return self._following is not None and self._following.is_made_by_use(Kind.GROUP)
 
 
 def _for_anybody(request: Request) -> None:

@@ -112,6 +112,7 @@ class Gateway:
         """`send_failed` is told of each refused or failed send: its topic and its code; `audit` of
         each request that the caller may not have."""
         self._admission = admission
+        self._rights = admission.rights
         self._send_failed = send_failed
         self._relay = relay
         self._news = News()
@@ -276,17 +277,17 @@ class Gateway:
         when the caller may not, when the operation cannot be carried out for it, or not now."""
         if exchange.mq_headers or exchange.scope["query_string"]:
             self._admission.resolve_namespace(exchange)
-        caller = exchange.caller
-        if caller.name is not None:
+        permission, rights = exchange.permission, self._rights
+        if permission is not None and rights is not None:
+            rights.permit(exchange, permission)
+        elif exchange.caller.name is not None:
             self._admission.require(exchange, operation, names)
         if self._quotas is not None and RELAYED not in exchange.scope:
             self._quotas.admit(exchange, operation, names)
         if operation.reads:
             self._pressure.refuse_reads()
-        if exchange.mq_headers and not operation.mq_headers:
-            refuse_mq_headers(exchange.mq_headers, OF_EVERY_REQUEST)
-        if operation.leases_by_get:
-            check_navigation(exchange.headers)
+        if exchange.mq_headers or operation.leases_by_get:
+            _check_headers(exchange, operation)
         if exchange.makes or exchange.namespace:
             handler = _prepared(exchange, operation, handler)
         if others is not None and not others.follows:  # one that follows has handlers that carry
@@ -298,6 +299,7 @@ class Gateway:
     async def _fall_back(self, exchange: RequestContext) -> str:
         """Let the control plane answer; the operation that it found."""
         scope = exchange.scope
+        self._admission.note_open(exchange)
         self._admission.resolve_namespace(exchange)
         if exchange.caller.namespace:
             bind(exchange, exchange.caller.namespace)
@@ -349,6 +351,14 @@ class Gateway:
 def _reads(scope: Scope) -> bool:
     """Whether the answer may be large: what an operator looks at first is not among these."""
     return bool(scope["method"] == "GET" and scope["path"].startswith(API_PREFIX))
+
+
+def _check_headers(exchange: RequestContext, operation: Operation) -> None:
+    """Raise for `MQ-*` headers where it takes none, and for a GET with effects by a link."""
+    if exchange.mq_headers and not operation.mq_headers:
+        refuse_mq_headers(exchange.mq_headers, OF_EVERY_REQUEST)
+    if operation.leases_by_get:
+        check_navigation(exchange.headers)
 
 
 async def _in_namespace(

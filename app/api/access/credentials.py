@@ -63,7 +63,8 @@ class Credentials:
         self.clock = clock
         self.anybody = Anybody(source)
         """Who comes without a key while the node is open."""
-        self._used = source.used_keys.add
+        self.used = source.used_keys.add
+        """Takes the id of a key that was shown."""
         self._keyring: Keyring | None = None
         self._holders: dict[bytes, KeyHolder] = {}
         """Of keys that were shown since the keyring changed, by digest: no more than there are."""
@@ -88,13 +89,13 @@ class Credentials:
         if memory is not None and memory.keyring is source.keyring:
             known = memory.caller
             if known is not None and memory.authorization == header:
-                if known.expires_ms is None and known.fence is None and not source.age.is_over:
-                    self._used(known.key_id)
+                if known.is_lasting and not source.age.is_over:
+                    self.used(known.key_id)
                     return known
-                return self._live(known, client)
+                return self.live(known, client)
         return self._check_header(header, memory, client)
 
-    def _live(self, holder: KeyHolder, client: Client | None) -> KeyHolder:
+    def live(self, holder: KeyHolder, client: Client | None) -> KeyHolder:
         """The holder of a key that is known, unless it has expired, or is not let in from there."""
         if holder.expires_ms is not None and holder.expires_ms <= self.clock.now_ms():
             raise _not_known()
@@ -102,7 +103,7 @@ class Credentials:
             raise _not_known(elsewhere=holder.name)
         if self.source.age.is_over:
             raise self.source.age.refusal()
-        self._used(holder.key_id)
+        self.used(holder.key_id)
         return holder
 
     def _check_header(
@@ -122,8 +123,9 @@ class Credentials:
                 raise _no_key() if key_id_of(key.decode("latin-1")) is None else _not_known()
             holder = KeyHolder(self.source, digest, found, self.clock.now_ms)
             holder.fence = self._fence_of(found.principal)
+            holder.is_lasting = holder.fence is None and holder.expires_ms is None
             self._holders[digest] = holder
-        self._live(holder, client)
+        self.live(holder, client)
         if memory is not None:
             memory.authorization, memory.keyring, memory.caller = header, keyring, holder
         return holder

@@ -7,14 +7,32 @@ Positive decisions are remembered with their caller, who is made anew when somet
 may do what: at most `DECISIONS_MAX` in all, then remembering starts anew. Event loop only.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
 
 from app.api.operations.operation import Operation
 from app.domain.access.actions import CLUSTER, Action, Kind
 from app.domain.access.caller import Caller, not_permitted, target_of
-from app.domain.access.standing import CHANGING, Requirement, Standing, refuse_stale
+from app.domain.access.standing import (
+    CHANGING,
+    Permission,
+    Requirement,
+    Standing,
+    refuse_stale,
+)
 from app.domain.limits import DECISIONS_MAX
+
+_TOPIC: Final = Kind.TOPIC
+
+
+class MadeByUse(Protocol):
+    """What is made when it is named for the first time; may change at any time."""
+
+    @property
+    def topics(self) -> bool: ...
+    @property
+    def groups(self) -> bool: ...
+
 
 _KIND_OF_NAME: Final = {
     "topic": Kind.TOPIC,
@@ -48,17 +66,6 @@ class PathNeeds(NamedTuple):
     """It waits while the database is away."""
 
 
-class _Decision(NamedTuple):
-    """A positive one."""
-
-    granted: tuple[Requirement, ...]
-    makes: tuple[Requirement, ...]
-    """What its use makes where it is not there: that needs CREATE as well."""
-    is_whole: bool
-    """Nothing else has to be asked."""
-    changes: bool
-
-
 def path_needs_of(operation: Operation) -> PathNeeds:
     """What the path of an operation tells of its needs."""
     places = {
@@ -89,44 +96,53 @@ class OperationRights:
     def __init__(
         self,
         operations: Iterable[Operation],
-        existing: Callable[[Kind], Collection[str]],
-        is_made_by_use: Callable[[Kind], bool],
+        made_by_use: MadeByUse,
+        is_there: Callable[[Kind, str], bool],
     ) -> None:
-        """`existing` gives the names of one kind that there are now; `is_made_by_use` says whether
-        naming one that is not there makes it."""
-        self._existing = existing
-        self._is_made_by_use = is_made_by_use
+        """`is_there` says whether there is a topic or group of that name; it is asked where its use
+        makes it."""
+        self._made_by_use = made_by_use
+        self._is_there = is_there
         self._needs = {each: path_needs_of(each) for each in operations}
         self._by_id = {each.operation_id: each for each in self._needs}
-        self._memories: list[dict[object, object]] = []
+        self._memories: list[dict[object, Any]] = []
         """Of callers that something was decided for."""
         self._remembered = 0
 
-    def require(self, standing: Standing, operation: Operation, names: tuple[str, ...]) -> None:
-        """Raise `NotPermitted` unless the caller may; `names` are those of the path, in order."""
+    def require(
+        self, standing: Standing, operation: Operation, names: tuple[str, ...]
+    ) -> Permission | None:
+        """Raise `NotPermitted` unless the caller may; `names` are those of the path, in order. What
+        is given holds for this caller, who is another one when the keyring is (see `permit`); None:
+        nobody in particular asks."""
         caller = standing.caller
         if caller.name is None:
-            return
+            return None
         decided = caller.decided
-        found = None if decided is None else decided.get((operation, names))
+        found: Permission | None = None if decided is None else decided.get((operation, names))
         if found is None:
             found = self._decide(caller, operation, names)
             self._remember(decided, (operation, names), found)
-        assert isinstance(found, _Decision), "nobody else remembers there"
-        granted, makes, is_whole, changes = found
+        self.permit(standing, found)
+        return found
+
+    def permit(self, standing: Standing, permission: Permission) -> None:
+        """Permit what was decided for the caller. Raises, too, by what may have changed meanwhile:
+        whether there is what its use makes, and the age of what is known."""
+        granted, makes, is_whole, changes = permission
         if changes:
-            refuse_stale(caller)
-        for needed in makes:
-            if self._is_to_be_made(needed.kind, needed.name):
-                caller.require(*needed)
+            refuse_stale(standing.caller)
+        by_use = self._made_by_use
+        for action, kind, name in makes:
+            is_made = by_use.topics if kind is _TOPIC else by_use.groups
+            if is_made and not self._is_there(kind, name):
+                standing.caller.require(action, kind, name)
                 standing.makes = True
         standing.granted = granted
         if is_whole:
             standing.is_decided = True
 
-    def _remember(
-        self, decided: dict[object, object] | None, key: object, found: _Decision
-    ) -> None:
+    def _remember(self, decided: dict[object, Any] | None, key: object, found: Permission) -> None:
         if decided is None:
             return
         if self._remembered >= DECISIONS_MAX:
@@ -150,7 +166,7 @@ class OperationRights:
         operation = self._by_id[operation_id]
         self.require(standing, operation, tuple([in_path[name] for name in operation.names]))
 
-    def _decide(self, caller: Caller, operation: Operation, names: tuple[str, ...]) -> _Decision:
+    def _decide(self, caller: Caller, operation: Operation, names: tuple[str, ...]) -> Permission:
         path = self._needs[operation]
         granted: list[Requirement] = []
         makes: list[Requirement] = []
@@ -170,11 +186,13 @@ class OperationRights:
             granted.append(Requirement(allowed, kind, name))
             if kind in made:
                 makes.append(Requirement(Action.CREATE, kind, name))
-        return _Decision(tuple(granted), tuple(makes), path.is_whole, path.changes)
+        return Permission(tuple(granted), tuple(makes), path.is_whole, path.changes)
 
     def _is_to_be_made(self, kind: Kind, name: str) -> bool:
         """Whether its use makes it; that may change at any time."""
-        return self._is_made_by_use(kind) and name not in self._existing(kind)
+        by_use = self._made_by_use
+        is_made = by_use.topics if kind is _TOPIC else by_use.groups
+        return is_made and not self._is_there(kind, name)
 
     def require_to_make(self, standing: Standing, kind: Kind, name: str) -> None:
         """Raise `NotPermitted` when naming it makes it, and the caller may not make it."""

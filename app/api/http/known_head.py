@@ -11,6 +11,8 @@ from typing import Final
 
 from uvicorn._types import HTTPScope
 
+from app.api.http.request_context import HEAD, HeadMemory
+
 Headers = list[tuple[bytes, bytes]]
 
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})[ \t]*\r\n", re.IGNORECASE)
@@ -111,6 +113,7 @@ def known_head(data: bytes, scope: HTTPScope) -> KnownHead | None:
     headers: Headers = scope["headers"]  # type: ignore[assignment]
     if len(headers) > _HEADERS_MAX:
         return None
+    scope[HEAD] = HeadMemory()  # type: ignore[typeddict-unknown-key]
     size = dict(headers).get(b"content-length")
     end = data.find(b"\r\n\r\n", 0, _HEAD_BYTES_MAX) + 4
     if end < 4 or end + int(size or b"0") != len(data) or not _may_be_known(data, scope, headers):

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.rate_limit_headers import quota_headers
 from app.domain.access.caller import OPEN, KeyHolder
-from app.domain.access.standing import Standing
+from app.domain.access.standing import Permission, Standing
 from app.domain.errors import BatchTooLarge, BodyTooLarge, CurlewError, InvalidRequest
 from app.domain.positions import TimestampMs
 from app.store import FilePart
@@ -71,6 +71,8 @@ REQUEST_ID_KEY: Final = "curlew.request_id"
 """Where applications behind the gateway find the request id in the scope."""
 CONNECTION: Final = "curlew.connection"
 """In the scope, the `ConnectionMemory` of the connection that the request came on."""
+HEAD: Final = "curlew.head"
+"""In the scope of a request with a head that is known, the `HeadMemory` of that head."""
 CONTEXT_KEY: Final = "curlew.request_context"
 """Where they find the `RequestContext`, of which they need the caller and what it may."""
 
@@ -109,6 +111,22 @@ class ConnectionMemory:
             self.when_lost()
 
 
+class HeadMemory:
+    """What is remembered of requests of one connection that have the same head but for the length
+    of the body: who was admitted, by what was known. All of their headers are the same, so nothing
+    but what may change meanwhile has to be looked at again."""
+
+    __slots__ = ("holder", "keyring", "permission")
+
+    def __init__(self) -> None:
+        self.keyring: object = None
+        """By which the last of them was admitted; None: none was, or more than this counted."""
+        self.holder: KeyHolder | None = None
+        """Whose key it has; None: nobody was asked for one."""
+        self.permission: Permission | None = None
+        """What was decided for the holder, by who decides; None: nothing so far."""
+
+
 class Admitted(Protocol):
     """A request that counts as under way."""
 
@@ -144,6 +162,7 @@ class RequestContext(Standing):
         "mq_headers",
         "namespace",
         "packer",
+        "permission",
         "pressure",
         "principal",
         "receive",
@@ -178,6 +197,8 @@ class RequestContext(Standing):
         """Of what the request names; `""`: the default one. See `request_namespace`."""
         self.denied: CurlewError | None = None
         """Why the control plane refused it, when the caller may not."""
+        self.permission: Permission | None = None
+        """What was decided for requests with the same head; None: it has to be asked."""
         self.forward = b"yes"
         """`no`: the client asks the leader itself, and wants to be told which node that is."""
         self.started = False

@@ -6,7 +6,7 @@ loop only, pure but for the time.
 """
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from typing_extensions import override
 
@@ -45,7 +45,7 @@ class Caller:
     """The one that it is bound to; empty: none."""
     is_of_token: bool = False
     """Whether its rights stand only in what it showed, and end with it."""
-    decided: dict[object, object] | None = None
+    decided: dict[object, Any] | None = None
     """What was decided for it, remembered by who decides; None: nothing is."""
 
     @property
@@ -221,7 +221,10 @@ class KeyHolder(Known):
     asks `is_live`.
     """
 
-    __slots__ = ("_digest", "_key", "_now_ms", "_seen", "expires_ms", "key_id", "namespace")
+    __slots__ = (
+        *("_digest", "_key", "_now_ms", "_seen"),
+        *("expires_ms", "is_lasting", "key_id", "namespace"),
+    )
 
     def __init__(
         self,
@@ -237,6 +240,8 @@ class KeyHolder(Known):
         self._seen = source.keyring
         self.key_id = key.key_id
         self.expires_ms = key.expires_ms
+        self.is_lasting = False
+        """Whether it counts at any time and from anywhere, while what is known stays the same."""
         principal = source.keyring.principals.get(key.principal)
         self.namespace = "" if principal is None else principal.namespace
 

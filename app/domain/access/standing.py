@@ -43,6 +43,18 @@ class Requirement(NamedTuple):
     name: str
 
 
+class Permission(NamedTuple):
+    """What was decided for an operation on the names in a path, by one caller and one keyring."""
+
+    granted: tuple[Requirement, ...]
+    makes: tuple[Requirement, ...]
+    """What its use makes where it is not there: that needs CREATE as well."""
+    is_whole: bool
+    """Nothing else has to be asked."""
+    changes: bool
+    """It waits while the database is away."""
+
+
 class Standing:
     """Base of a request: its caller, and what it was permitted."""
 

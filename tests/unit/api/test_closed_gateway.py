@@ -6,6 +6,7 @@ both seen by the test of all operations.
 
 import base64
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -49,7 +50,7 @@ async def page(_: Scope, __: Receive, send: Send) -> None:
 
 def gateway(*, is_closed: bool = True) -> Gateway:
     return build_api(
-        cast("Broker", object()),
+        cast("Broker", SimpleNamespace(made_by_use=None)),
         cast("Metadata", None),
         Limits(),
         local_only=True,

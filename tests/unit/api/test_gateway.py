@@ -1,6 +1,7 @@
 """What holds for every request, whoever answers it."""
 
 import logging
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -382,7 +383,13 @@ async def test_only_proxies_that_are_named_say_who_asks(
         seen.append((scope["client"][0], scope["scheme"]))
         await fallback(scope, receive, send)
 
-    app = build_api(object(), None, Limits(), local_only=True, trusted_proxies=trusted)  # type: ignore[arg-type]
+    app = build_api(
+        SimpleNamespace(made_by_use=None),  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        Limits(),
+        local_only=True,
+        trusted_proxies=trusted,
+    )
     app._fallback = note
     forwarded = {b"x-forwarded-for": b"203.0.113.7", b"x-forwarded-proto": b"https"}
     await call(app, "GET", "/v1/topics", headers=forwarded)

@@ -31,7 +31,7 @@ async def nothing(*_: object) -> None:
 @pytest.fixture
 def gateway() -> Gateway:
     return build_api(
-        cast("Broker", SimpleNamespace(members=None)),
+        cast("Broker", SimpleNamespace(members=None, made_by_use=None)),
         cast("Metadata", None),
         Limits(),
         local_only=True,

@@ -12,7 +12,7 @@ from uvicorn._types import HTTPScope
 from uvicorn.server import ServerState
 
 from app.api.http.known_head import KnownHeads
-from app.api.http.request_context import BODY_IN_PLACE, CONNECTION, Receive, Scope, Send
+from app.api.http.request_context import BODY_IN_PLACE, CONNECTION, HEAD, Receive, Scope, Send
 from app.api.server.connections import Connections
 from app.api.server.protocol import HttpProtocol, guarded
 from app.domain.limits import Limits
@@ -67,7 +67,7 @@ OTHERS = [
 ]
 
 
-_OF_THE_CONNECTION = {CONNECTION, BODY_IN_PLACE}
+_OF_THE_CONNECTION = {CONNECTION, BODY_IN_PLACE, HEAD}
 
 
 class Wire:

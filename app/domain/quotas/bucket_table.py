@@ -36,7 +36,8 @@ class DebtBucket(TokenBucket):
 
     def spend(self, amount: float, now_s: float) -> None:
         """Take so much, whether or not it is there."""
-        left = self.left(now_s) - amount
+        left = self._left if now_s <= self._at_s else self.left(now_s)
+        left -= amount
         lowest = self._lowest
         self._left = left if left > lowest else lowest  # noqa: FURB136  # a call costs more
 

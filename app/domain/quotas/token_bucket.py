@@ -31,10 +31,12 @@ class TokenBucket:
 
     def left(self, now_s: float) -> float:
         """Tokens that are there; in debt less than 0."""
+        left = self._left
         if now_s > self._at_s:
-            self._left = min(self.burst, self._left + (now_s - self._at_s) * self.rate_per_s)
+            left += (now_s - self._at_s) * self.rate_per_s
+            self._left = left = left if left < self.burst else self.burst  # noqa: FURB136  # a call costs more
             self._at_s = now_s
-        return self._left
+        return left
 
     def take(self, count: float, now_s: float) -> float:
         """Take so many: 0. Or take none: the seconds until there is a token again."""

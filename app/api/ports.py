@@ -5,14 +5,23 @@ Declared by its user, because tests have metadata in memory; the real one fits s
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 from typing_extensions import override
 
 from app.broker import ports as broker_ports
 from app.broker.health import Condition
 from app.broker.ports import Group, QueueRecords, Topic
-from app.cluster import AuditTrail, ClusterEvents
+from app.cluster import (
+    AuditTrail,
+    ClusterEvents,
+    DrainChange,
+    NamespaceView,
+    NodeView,
+    Page,
+    ShardView,
+    WithoutReplica,
+)
 from app.domain.access.accounts import Account, PrincipalSettings, StoredPolicy
 from app.domain.access.actions import Kind
 from app.domain.access.keyring import Keyring
@@ -25,8 +34,6 @@ from app.domain.shards.takes import Takes
 from app.store import LogFigures
 
 SettingValue = str | int | bool | list[str] | None
-
-_Item_co = TypeVar("_Item_co", covariant=True)
 
 
 class SettingInUse(NamedTuple):
@@ -78,84 +85,6 @@ class Following(Protocol):
 
     def is_made_by_use(self, kind: Kind) -> bool:
         """Whether naming one that is not there makes it."""
-        ...
-
-
-class Page(Protocol[_Item_co]):
-    """One page of a listing."""
-
-    @property
-    def items(self) -> Sequence[_Item_co]: ...
-    @property
-    def next_page_token(self) -> str | None: ...
-
-
-class Node(Protocol):
-    """A node as it registered itself."""
-
-    @property
-    def node_id(self) -> str: ...
-    @property
-    def address(self) -> str: ...
-    @property
-    def store_id(self) -> bytes: ...
-    @property
-    def started_ms(self) -> int: ...
-    @property
-    def seen_ms(self) -> int: ...
-    @property
-    def shard(self) -> str: ...
-    @property
-    def advertise_url(self) -> str: ...
-    @property
-    def zone(self) -> str: ...
-    @property
-    def version(self) -> str: ...
-
-
-class Member(Protocol):
-    """A node that has a replica of a shard."""
-
-    @property
-    def node_id(self) -> str: ...
-    @property
-    def advertise_url(self) -> str | None: ...
-    @property
-    def cluster_url(self) -> str: ...
-
-
-class Shard(Protocol):
-    """A shard as the metadata has it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def shard_id(self) -> bytes: ...
-    @property
-    def epoch(self) -> int: ...
-    @property
-    def leader(self) -> str: ...
-    @property
-    def advertise_url(self) -> str: ...
-    @property
-    def cluster_url(self) -> str: ...
-    @property
-    def members(self) -> Sequence[Member]:
-        """All that have a replica; none: a lone node has the shard."""
-        ...
-
-    @property
-    def in_sync(self) -> Sequence[str]:
-        """Of those the nodes that have all that is confirmed."""
-        ...
-
-    @property
-    def target_replicas(self) -> int: ...
-    @property
-    def min_in_sync(self) -> int: ...
-    @property
-    def takes(self) -> Takes:
-        """Of new messages."""
         ...
 
 
@@ -226,24 +155,6 @@ class Loss(Protocol):
     def answered(self) -> Sequence[str]: ...
 
 
-class WithoutReplica(Protocol):
-    """What a shard is, or would be, without the replica of a node."""
-
-    @property
-    def node_id(self) -> str: ...
-    @property
-    def was_in_sync(self) -> bool: ...
-    @property
-    def in_sync(self) -> Sequence[str]:
-        """Nodes that are left in sync."""
-        ...
-
-    @property
-    def left(self) -> Sequence[str]:
-        """Nodes that have a replica then."""
-        ...
-
-
 class Replicas(Protocol):
     """The replica of this node, and of the others what a leader knows."""
 
@@ -287,19 +198,6 @@ class ReplicaSets(Protocol):
     ) -> WithoutReplica:
         """Take a replica out for good, as `by` has asked. Raises `ReplicaNotFound`,
         `ReplicaNeeded`."""
-        ...
-
-
-class DrainChange(Protocol):
-    """What a shard takes, and took."""
-
-    @property
-    def before(self) -> Takes: ...
-    @property
-    def after(self) -> Takes: ...
-    @property
-    def only_here(self) -> Sequence[str]:
-        """Topics that have no queue in a shard that takes all."""
         ...
 
 
@@ -347,24 +245,13 @@ class ReadsHere(Protocol):
         ...
 
 
-class Namespace(Protocol):
-    """A namespace; the default one has no row."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def created_ms(self) -> int: ...
-    @property
-    def version(self) -> int: ...
-
-
 class Snapshot(broker_ports.Snapshot, Protocol):
     """What the broker needs of the metadata at one moment, and the namespaces."""
 
     @property
-    def namespaces(self) -> Mapping[str, Namespace]: ...
+    def namespaces(self) -> Mapping[str, NamespaceView]: ...
     @property
-    def shards(self) -> Mapping[str, Shard]: ...
+    def shards(self) -> Mapping[str, ShardView]: ...
     @property
     def version(self) -> int: ...
 
@@ -451,17 +338,17 @@ class Metadata(broker_ports.Metadata, Protocol):
         page_size: int = 100,
         page_token: str | None = None,
         visible: Visible = every,
-    ) -> Page[Namespace]: ...
+    ) -> Page[NamespaceView]: ...
 
-    async def put_namespace(self, name: str, terms: Terms | None = None) -> Changed[Namespace]:
+    async def put_namespace(self, name: str, terms: Terms | None = None) -> Changed[NamespaceView]:
         """Make a namespace, or leave it as it is."""
         ...
 
-    async def delete_namespace(self, name: str, terms: Terms | None = None) -> Namespace:
+    async def delete_namespace(self, name: str, terms: Terms | None = None) -> NamespaceView:
         """Raises `NamespaceNotFound`, and `NamespaceNotEmpty` when something is in it."""
         ...
 
-    async def list_nodes(self) -> Sequence[Node]: ...
+    async def list_nodes(self) -> Sequence[NodeView]: ...
 
     @property
     def audit(self) -> AuditTrail: ...

@@ -22,12 +22,14 @@ from app.cluster.metadata.nodes.replica_sets import (
     WithoutReplica,
 )
 from app.cluster.metadata.nodes.row_questions import RowQuestions
+from app.cluster.metadata.nodes.shard_drains import DrainChange
 from app.cluster.metadata.nodes.shard_rows import ShardRows
 from app.cluster.metadata.nodes.shards import Claim, ForeignStore
 from app.cluster.metadata.schema.migration import Migrated, migrate, migrate_new
 from app.cluster.metadata.snapshot import (
     ClusterSnapshot,
     GroupView,
+    NamespaceView,
     NodeView,
     ReplicaMember,
     ShardView,
@@ -47,6 +49,7 @@ __all__ = [
     "ClusterSnapshot",
     "CommittedOffset",
     "DatabaseFull",
+    "DrainChange",
     "Event",
     "Finding",
     "ForeignStore",
@@ -55,6 +58,7 @@ __all__ = [
     "JoinRequest",
     "Metadata",
     "Migrated",
+    "NamespaceView",
     "NodeView",
     "Page",
     "ReplicaMember",

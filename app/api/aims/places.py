@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from app.api.ports import Shard
 from app.broker import ports
 from app.broker.ports import FirstUses, Topic
+from app.cluster import ShardView
 from app.domain.limits import Limits
 
 _TURNS_MAX: Final = 65_536
@@ -18,7 +18,7 @@ class Snapshot(ports.Snapshot, Protocol):
     @property
     def version(self) -> int: ...
     @property
-    def shards(self) -> Mapping[str, Shard]: ...
+    def shards(self) -> Mapping[str, ShardView]: ...
 
 
 class Metadata(Protocol):
@@ -47,7 +47,7 @@ class Places:
         self.limits = limits
         self._is_up = is_up
         self._turns: dict[str, int] = {}
-        self._shards: Mapping[str, Shard] = {}
+        self._shards: Mapping[str, ShardView] = {}
         self._by_id: dict[bytes, str] = {}
 
     @property

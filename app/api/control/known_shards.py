@@ -7,8 +7,9 @@ from fastapi import Request, Response
 from app.api.control.dependencies import Services
 from app.api.control.schemas.schemas import DryRunBody
 from app.api.http.request_context import CONTEXT_KEY, RequestContext
-from app.api.ports import Member, Replicas, Shard
+from app.api.ports import Replicas
 from app.api.relay.calls import part_of, query_of
+from app.cluster import ReplicaMember, ShardView
 from app.domain.errors import ReplicaNotFound, ShardNotFound, ShardUnavailable
 
 NODE_CHARS_MAX: Final = 64
@@ -17,7 +18,7 @@ ANSWER_SECONDS: Final = 12.0
 """How long the node of a replica is waited for, which asks the others and the database."""
 
 
-def known_shard(services: Services, name: str) -> Shard:
+def known_shard(services: Services, name: str) -> ShardView:
     """The shard of this name. Raises `ShardNotFound`."""
     known = services.metadata.snapshot.shards.get(name)
     if known is None:
@@ -48,7 +49,7 @@ def asker(access: RequestContext) -> str:
 
 
 async def asked_there(
-    services: Services, request: Request, member: Member, body: DryRunBody, *, is_dry: bool
+    services: Services, request: Request, member: ReplicaMember, body: DryRunBody, *, is_dry: bool
 ) -> Response:
     """The answer of the node that has the replica."""
     if services.relay is None:

@@ -10,8 +10,8 @@ from app.api.aims.places import Metadata
 from app.api.http.request_context import AsgiApp, RequestContext
 from app.api.peers.connection import PeerConnection
 from app.api.peers.pool import NotReached, Peers
-from app.api.ports import Shard
 from app.api.relay.envelope import RELAYED, Envelope, is_at_its_end, of_caller
+from app.cluster import ShardView
 from app.domain.access.actions import Action
 from app.domain.errors import NotLeader, ShardUnavailable
 
@@ -61,7 +61,7 @@ class Leaders:
             return False
         return self.peers is None or self.peers.is_up(view.cluster_url)
 
-    def _is_to_lead(self, view: Shard) -> bool:
+    def _is_to_lead(self, view: ShardView) -> bool:
         """Whether this node leads the shard no more, or not yet, and nobody else does."""
         return self.follows and view.leader == self.node_id
 

@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Final, NamedTuple, Protocol
 
 from app.api.http.memory_budget import MemoryBudget
-from app.api.ports import Replicas, Shard
+from app.api.ports import Replicas
 from app.api.telemetry.metric_family import Family, one
 from app.api.telemetry.replica_metrics import replica_families
 from app.api.telemetry.request_metrics import LATENCY_BUCKETS_S, RequestMetrics
@@ -21,6 +21,7 @@ from app.broker.health import TROUBLES, Condition
 from app.broker.insight.lag import PairLag
 from app.broker.ports import Metadata
 from app.broker.streams.stream import StreamEnd
+from app.cluster import ShardView
 from app.domain.shards.takes import Takes
 from app.runtime.loop_lag import LAG_BUCKETS_S, LoopLag
 from app.store import DamageKind
@@ -67,7 +68,7 @@ class Sources(NamedTuple):
     """`AuditTrail.unnamed_count`."""
     replicas: Replicas | None = None
     """Of a node that has a replica of a shard."""
-    shard: Shard | None = None
+    shard: ShardView | None = None
     """The one of this node."""
 
 

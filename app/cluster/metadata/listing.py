@@ -16,15 +16,16 @@ from app.domain.handles.page_sizes import check_page_size
 from app.domain.names import NAMESPACE_SEPARATOR, stored_name
 
 Item = TypeVar("Item")
+Item_co = TypeVar("Item_co", covariant=True)
 
 _FORMAT_MARK: Final = "1:"
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[Item]):
+class Page(Generic[Item_co]):
     """Items in the order of their names; `next_page_token` is None on the last page."""
 
-    items: tuple[Item, ...]
+    items: tuple[Item_co, ...]
     next_page_token: str | None
 
 

@@ -33,13 +33,13 @@ from app.api.http.json_line import JsonLine
 from app.api.http.request_context import RequestContext
 from app.api.operations.answers import ETAG_HEADER
 from app.api.operations.operation import Action, Answer, Body
-from app.api.ports import Replicas, Shard, Snapshot
+from app.api.ports import Replicas, Snapshot
 from app.api.relay.calls import CallRequest
 from app.api.relay.envelope import is_at_its_end
 from app.api.relay.relay import Relay
 from app.broker.read.topic_ends import check_count
 from app.broker.topic_lookup import find_topic
-from app.cluster import ClusterEvent
+from app.cluster import ClusterEvent, ShardView
 from app.domain.errors import CurlewError, HandOverRefused, IllegalPage, NotLeader, ShardNotFound
 from app.domain.shards.takes import Takes
 
@@ -565,7 +565,7 @@ def _answers(services: Services, shard: str) -> bool:
     return relay.is_up(shard)
 
 
-def _in_sync_at(shard: Shard | None, leader_url: str | None) -> list[str]:
+def _in_sync_at(shard: ShardView | None, leader_url: str | None) -> list[str]:
     """URLs of the nodes that have it in sync; of a lone node's that of who leads."""
     if shard is None or not shard.members:
         return [] if leader_url is None else [leader_url]
@@ -576,7 +576,7 @@ def _in_sync_at(shard: Shard | None, leader_url: str | None) -> list[str]:
     ]
 
 
-def _leader_of(services: Services, shard: Shard | None) -> str | None:
+def _leader_of(services: Services, shard: ShardView | None) -> str | None:
     if shard is None or not _answers(services, shard.name):
         return None
     return shard.advertise_url or None

@@ -13,7 +13,7 @@ from app.api.control.schemas.schemas import AnswerModel, DryRunMember
 from app.api.http.conditions import WithTerms, etag_of
 from app.api.operations.answers import ETAG_HEADER
 from app.api.operations.operation import Action, Answer
-from app.api.ports import Namespace
+from app.cluster import NamespaceView
 from app.domain.access.standing import Standing, Visible, every
 from app.domain.errors import NamespaceNotFound
 from app.domain.names import check_namespace, stored_name
@@ -31,7 +31,9 @@ class NamespaceDocument(AnswerModel):
     version: int = Field(description="The cluster's metadata version that made it", examples=[7])
 
     @classmethod
-    def of(cls, namespace: Namespace, services: Services, access: Standing | None = None) -> Self:
+    def of(
+        cls, namespace: NamespaceView, services: Services, access: Standing | None = None
+    ) -> Self:
         """Of the topics and groups that the caller may know of; without `access` of all."""
         snapshot = services.metadata.snapshot
         sees_topic = every if access is None else access.sees_topic
@@ -49,7 +51,7 @@ class NamespaceAnswer(DryRunMember, NamespaceDocument):
     """A namespace after a change; with `dry_run`, as it would be."""
 
     @classmethod
-    def of_change(cls, namespace: Namespace, services: Services, *, is_dry_run: bool) -> Self:
+    def of_change(cls, namespace: NamespaceView, services: Services, *, is_dry_run: bool) -> Self:
         document = NamespaceDocument.of(namespace, services)
         return cls(**document.model_dump(), dry_run=is_dry_run)
 

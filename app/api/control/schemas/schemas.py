@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from app.api.ports import Node
 from app.broker.health import ConditionCode
 from app.broker.ports import Group, Topic
 from app.broker.results import Committed, QueuePosition, QueueRange
+from app.cluster import NodeView
 from app.domain.consumers.consumption import (
     Consumption,
     ConsumptionEffect,
@@ -393,7 +393,7 @@ class NodeDocument(AnswerModel):
     version: str = Field(description="Of its program")
 
     @classmethod
-    def of(cls, node: Node) -> Self:
+    def of(cls, node: NodeView) -> Self:
         return cls(
             node_id=node.node_id,
             address=node.address,

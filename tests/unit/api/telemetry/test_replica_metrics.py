@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from app.api.ports import Follower, Loss, OwnReplica, Replicas, WithoutReplica
+from app.api.ports import Follower, Loss, OwnReplica, Replicas
 from app.api.telemetry.metrics import following_metrics
 from app.api.telemetry.replica_metrics import replica_families
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker.health import Condition
+from app.cluster import WithoutReplica
 from app.store import DiskUsage, LogFigures, SyncTimes
 
 

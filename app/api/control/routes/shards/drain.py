@@ -13,8 +13,8 @@ from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import AnswerModel, DryRunBody
 from app.api.http.conditions import WithDryRun, is_dry_run
 from app.api.operations.operation import Action, Body
-from app.api.ports import DrainChange
 from app.broker.insight.lag import PairLag
+from app.cluster import DrainChange
 from app.domain.errors import NotLeader
 from app.domain.shards.takes import Takes
 

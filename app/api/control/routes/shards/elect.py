@@ -18,7 +18,7 @@ from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import AnswerModel, DryRunBody
 from app.api.http.conditions import WithDryRun, is_dry_run
 from app.api.operations.operation import Action, Answer, Body
-from app.api.ports import Shard as ShardView
+from app.cluster import ShardView
 from app.domain.errors import InvalidRequest, UncleanElectionRefused
 
 router = OperationRouter("cluster")

@@ -31,6 +31,7 @@ from app.domain.access.standing import Visible, every
 from app.domain.changes.conditions import Changed, Terms
 from app.domain.positions import TimestampMs
 from app.domain.shards.takes import Takes
+from app.replica.unclean import UncleanLoss
 from app.store import LogFigures
 
 SettingValue = str | int | bool | list[str] | None
@@ -140,25 +141,10 @@ class OwnReplica(NamedTuple):
     """Of its log, that were put right from another replica since it began."""
 
 
-class Loss(Protocol):
-    """What an unclean election gives up; see `app.replica.unclean`."""
-
-    @property
-    def lost_from(self) -> int: ...
-    @property
-    def known_end(self) -> int | None: ...
-    @property
-    def newest_ms(self) -> int: ...
-    @property
-    def in_sync(self) -> Sequence[str]: ...
-    @property
-    def answered(self) -> Sequence[str]: ...
-
-
 class Replicas(Protocol):
     """The replica of this node, and of the others what a leader knows."""
 
-    async def elect_unclean(self, by: str, *, is_dry_run: bool) -> Loss:
+    async def elect_unclean(self, by: str, *, is_dry_run: bool) -> UncleanLoss:
         """Begin to lead although this replica is not in sync, as `by` has asked, where that may be;
         what it gives up. Raises `UncleanElectionRefused`, `ShardUnavailable`."""
         ...

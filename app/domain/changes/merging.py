@@ -162,9 +162,3 @@ def without_changes(settings: Settings, present: Settings | None, defaults: Name
         was = by_name(present)
         values = {n: defaults.get(n, v) if was[n] == v else v for n, v in values.items()}
     return type(settings)(**values)  # type: ignore[arg-type]  # as above
-
-
-def changed_names(before: Settings, after: Settings) -> list[str]:
-    """Names of the settings that differ, in the order in which they are declared."""
-    was, now = by_name(before), by_name(after)
-    return [name for name in now if was[name] != now[name]]

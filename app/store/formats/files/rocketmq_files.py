@@ -7,8 +7,7 @@
     32  (RocketMQ 5) confirmed physical offset              8
     40  zeros
 
-We write it for RocketMQ and read it for the import's report; what our own opening trusts is
-`checkpoint.curlew`.
+We write it for RocketMQ and never read it: what our own opening trusts is `checkpoint.curlew`.
 """
 
 import struct
@@ -31,10 +30,3 @@ class RocketCheckpoint(NamedTuple):
 def encode_rocket_checkpoint(checkpoint: RocketCheckpoint) -> bytes:
     """All 4,096 bytes."""
     return _CHECKPOINT.pack(*checkpoint).ljust(CHECKPOINT_BYTES, b"\0")
-
-
-def decode_rocket_checkpoint(data: bytes) -> RocketCheckpoint:
-    """The fields in `data`. Raises `ValueError` when it is too short."""
-    if len(data) < _CHECKPOINT.size:
-        raise ValueError(f"a checkpoint of {len(data)} bytes")
-    return RocketCheckpoint._make(_CHECKPOINT.unpack_from(data))

@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from app.api.ports import Follower, Loss, OwnReplica, Replicas
+from app.api.ports import Follower, OwnReplica, Replicas
 from app.api.telemetry.metrics import following_metrics
 from app.api.telemetry.replica_metrics import replica_families
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker.health import Condition
 from app.cluster import WithoutReplica
+from app.replica.unclean import UncleanLoss
 from app.store import DiskUsage, LogFigures, SyncTimes
 
 
@@ -60,7 +61,7 @@ class Told(Replicas):
         raise NotImplementedError
 
     @override
-    async def elect_unclean(self, by: str, *, is_dry_run: bool) -> Loss:
+    async def elect_unclean(self, by: str, *, is_dry_run: bool) -> UncleanLoss:
         raise NotImplementedError
 
 

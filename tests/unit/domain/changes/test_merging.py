@@ -12,9 +12,9 @@ from app.domain.changes.merging import (
     DerivedPart,
     Named,
     RetryPart,
+    Settings,
     TextsPart,
     by_name,
-    changed_names,
     merged,
     without_changes,
 )
@@ -92,6 +92,12 @@ TOPIC_DEFAULTS, GROUP_DEFAULTS = by_name(TopicSettings()), by_name(GroupSettings
 def test_the_values_are_those_of_all_settings() -> None:
     assert set(TOPIC_VALUES) == {each.name for each in fields(TopicSettings)}
     assert set(GROUP_VALUES) == {each.name for each in fields(GroupSettings)}
+
+
+def changed_names(before: Settings, after: Settings) -> list[str]:
+    """Names of the settings that differ."""
+    was, now = by_name(before), by_name(after)
+    return [name for name in now if was[name] != now[name]]
 
 
 @given(TOPICS, patches(TOPIC_VALUES))

@@ -1,4 +1,4 @@
-"""Who asks: the API key or token of a request, or a certificate. Synchronous.
+"""Which principal asks: by API key or token of a request, or by certificate. Synchronous.
 
 `Authorization: Bearer <key>`, or Basic with the key as password and any user name, or as user name
 without a password, so that `curl -u` works; or `Authorization: Bearer <token>`, where tokens of an

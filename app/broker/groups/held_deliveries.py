@@ -1,4 +1,4 @@
-"""Deliveries that are open at a start: held for those who have them.
+"""Leases over a restart: deliveries that are open at a start are held for those who have them.
 
 What was handed out and not settled when the node ended is leased still, under the handle that it
 was handed out with. So its consumer settles it as if nothing had happened, and nobody else gets it

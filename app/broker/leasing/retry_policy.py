@@ -1,4 +1,4 @@
-"""What becomes of a delivery that failed: another one after a delay, or none any more. Pure.
+"""What becomes of a delivery that failed: another one, after which delay, or none any more. Pure.
 
 A delivery fails when its consumer gives the message back (nack), gives it up (dead letter), or lets
 the lease run out. `attempt` counts deliveries from 1, over retries and restarts.

@@ -58,5 +58,7 @@ class ShortageLog:
 
     def now(self) -> tuple[Lack, ...]:
         """What is lacking, one for each name."""
+        if not self._lacks:
+            return ()
         with self._lock:
             return tuple(self._lacks.values())

@@ -66,6 +66,8 @@ class Damages:
 
     def counts(self) -> Mapping[str, int]:
         """Findings by kind since the opening; kinds without any are left out."""
+        if not self._counts:
+            return {}
         with self._lock:
             return {kind.value: self._counts[kind] for kind in DamageKind if self._counts[kind]}
 
@@ -76,6 +78,8 @@ class Damages:
 
     def left(self) -> Mapping[str, int]:
         """`counts` without what was put right."""
+        if not self._counts:
+            return {}
         with self._lock:
             left = self._counts - self._put_right
             return {kind.value: left[kind] for kind in DamageKind if left[kind]}

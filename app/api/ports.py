@@ -3,7 +3,7 @@
 Declared by its user, because tests have metadata in memory; the real one fits structurally.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import NamedTuple, Protocol
 
@@ -263,7 +263,12 @@ class Principals(Protocol):
     async def remove(self, name: str, terms: Terms | None = None) -> Account: ...
 
     async def rotate(
-        self, name: str, expires_ms: TimestampMs | None, *, is_dry_run: bool = False
+        self,
+        name: str,
+        expires_ms: TimestampMs | None,
+        *,
+        known_keys: Collection[str] | None = None,
+        is_dry_run: bool = False,
     ) -> NewKey: ...
 
     async def revoke(

@@ -70,7 +70,6 @@ class Site:
         self.clock = clock
         self.live = live
         self.sessions = Sessions(clock)
-        self._makes_key: set[str] = set()
         self.assets: Assets = packaged_assets()
         self.translations = translations or packaged_translations()
         self.templates = (
@@ -141,7 +140,6 @@ class Site:
             translations,
             session,
             self.sessions,
-            self._makes_key,
         )
 
     async def _begin(self, page: Page, family: Family) -> None:

@@ -86,23 +86,13 @@ async def _shown(page: Page, problem: Json | None = None, new_key: Json | None =
 @family.act("/principals/{name}/keys")
 async def make_key(page: Page) -> Outcome:
     """A key, shown in this answer and never again. A form that is sent twice makes one."""
-    name, at_work = page.name("name"), page.makes_key
-    if name in at_work:
-        return await _shown(page, _made_already(page))
-    at_work.add(name)
-    try:
-        return await _make_key(page, name)
-    finally:
-        at_work.discard(name)
-
-
-async def _make_key(page: Page, name: str) -> Outcome:
     expires, seen = page.form.get("expires", "").strip(), page.form.get("seen")
-    if seen is not None and seen != _key_ids(await page.get("principals", name)):
-        return await _shown(page, _made_already(page))
+    asked = {"expires": expires or None, "known_keys": None if seen is None else seen.split()}
     try:
-        key = await page.act("POST", "principals", name, "keys", json={"expires": expires or None})
+        key = await page.act("POST", "principals", page.name("name"), "keys", json=asked)
     except Refused as error:
+        if error.status == HTTPStatus.PRECONDITION_FAILED:
+            return await _shown(page, _made_already(page))
         if error.status != HTTPStatus.BAD_REQUEST:
             raise
         return await _shown(page, error.problem)

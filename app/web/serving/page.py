@@ -57,8 +57,6 @@ class Page:
     translations: NullTranslations
     session: Session | None
     sessions: Sessions
-    makes_key: set[str]
-    """Principals for which this site makes a key: each for one request at a time."""
     form: Mapping[str, str] = field(default_factory=dict)
     """Of a POST; the last one of each name."""
     choices: Mapping[str, list[str]] = field(default_factory=dict)

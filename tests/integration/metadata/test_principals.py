@@ -13,7 +13,7 @@ from app.cluster import ClusterConfig, Metadata
 from app.cluster.metadata.access.principals import Principals
 from app.domain.access.accounts import ListedKey, PrincipalSettings
 from app.domain.access.audit import Change
-from app.domain.errors import CurlewError, InvalidRequest, StateConflict
+from app.domain.errors import CurlewError, InvalidRequest, PreconditionFailed, StateConflict
 from app.domain.limits import ADMINISTRATOR_MS_MIN
 from app.domain.positions import FlushMode, TimestampMs
 from tests.support.metadata.databases import Databases, sync_engine
@@ -133,6 +133,31 @@ async def test_of_two_that_revoke_each_other_at_once_one_stays(opened: Open) -> 
     )
     assert sorted(type(each).__name__ for each in done) == ["StateConflict", "int"]
     assert len(await keys_of(one.principals)) == 1
+
+
+async def test_of_two_nodes_that_know_the_same_keys_one_makes_another(opened: Open) -> None:
+    one, two = (await opened()).principals, (await opened()).principals
+    first = await one.make_first()
+    known = [first.key_id]
+    done = await asyncio.gather(
+        one.rotate("admin", None, known_keys=known),
+        two.rotate("admin", None, known_keys=known),
+        return_exceptions=True,
+    )
+    assert sorted(type(each).__name__ for each in done) == ["NewKey", "PreconditionFailed"]
+    assert len(await keys_of(one)) == 2
+
+
+async def test_keys_that_have_expired_are_known_keys(opened: Open, clock: FakeClock) -> None:
+    principals = (await opened()).principals
+    await principals.make_first()
+    await principals.create("ci", PrincipalSettings(("viewer",)), expiry(clock, 1_000))
+    clock.advance(ms=2_000)
+    [expired] = (await principals.get("ci")).keys
+    with pytest.raises(PreconditionFailed):
+        await principals.rotate("ci", None, known_keys=[])
+    await principals.rotate("ci", None, known_keys=[expired.key_id])
+    assert len((await principals.get("ci")).keys) == 1
 
 
 async def test_a_principal_has_two_keys_at_most(opened: Open, clock: FakeClock) -> None:

@@ -10,7 +10,7 @@ import json
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from secrets import token_bytes
 from types import MappingProxyType
 from typing import Any, Final
@@ -36,7 +36,7 @@ from app.domain.access.keys import KEY_ID_BYTES, KEY_SECRET_BYTES, NewKey, diges
 from app.domain.access.refusals import PrincipalNotFound
 from app.domain.access.roles import Role
 from app.domain.changes.conditions import Changed, Terms
-from app.domain.errors import InvalidRequest, StateConflict
+from app.domain.errors import InvalidRequest, PreconditionFailed, StateConflict
 from app.domain.limits import (
     KEYS_OF_A_PRINCIPAL_MAX,
     NAME_CHARS_MAX,
@@ -284,12 +284,26 @@ class Principals:
     # --- keys
 
     async def rotate(
-        self, name: str, expires_ms: TimestampMs | None, *, is_dry_run: bool = False
+        self,
+        name: str,
+        expires_ms: TimestampMs | None,
+        *,
+        known_keys: Collection[str] | None = None,
+        is_dry_run: bool = False,
     ) -> NewKey:
-        """Another key for a principal; the one that it has goes on to work until it is revoked."""
+        """Another key for a principal; the one that it has goes on to work until it is revoked.
+
+        Raises `PreconditionFailed` when its keys are others than `known_keys`: of two that are to
+        make a key at once, through any nodes, one makes it."""
         async with self._changes.begin(is_dry_run=is_dry_run) as change:
-            if await _find(change.connection, name) is None:
+            account = await self._account(change.connection, name)
+            if account is None:
                 raise _missing(name)
+            if known_keys is not None and {each.key_id for each in account.keys} != {*known_keys}:
+                raise PreconditionFailed(
+                    f"the keys of {name!r} are others than the request knows of",
+                    hint=f"look at them with GET /v1/principals/{name}: one may be of this request",
+                )
             await change.connection.execute(
                 delete(api_keys).where(
                     api_keys.c.principal == name, api_keys.c.expires_ms <= self._clock.now_ms()

@@ -33,6 +33,7 @@ from app.domain.durations import parse_duration_ms
 from app.domain.errors import InvalidRequest
 from app.domain.limits import (
     KEY_EXPIRES_MS_MAX,
+    KEYS_OF_A_PRINCIPAL_MAX,
     NETWORKS_OF_A_PRINCIPAL_MAX,
     PATTERNS_OF_A_PRINCIPAL_MAX,
     ROLES_OF_A_PRINCIPAL_MAX,
@@ -79,10 +80,16 @@ class PrincipalBody(RequestModel):
 
 
 class KeyBody(RequestModel):
-    """How long the key works."""
+    """How long the key works, and when it is made."""
 
     expires: str | None = Field(
         default=None, description="a duration from now on, like 90d; without one it never expires"
+    )
+    known_keys: list[str] | None = Field(
+        default=None,
+        max_length=KEYS_OF_A_PRINCIPAL_MAX,
+        description="Ids of all keys that it has; when it has others, none is made and 412 "
+        "answers: so a request that is sent twice, to any nodes, makes one key",
     )
 
 
@@ -289,7 +296,7 @@ async def delete_principal(name: str, services: WithServices, terms: WithTerms) 
         200: dry_run_answer(TriedKeyDocument),
         201: Answer("It was made", IssuedKeyDocument),
     },
-    problems=(409,),
+    problems=(409, 412),
 )
 async def make_key(
     name: str,
@@ -302,7 +309,9 @@ async def make_key(
     place of the other: make the second, give it out, revoke the first."""
     expires_ms = _expiry(body.expires, services.broker.store_now_ms())
     tries = is_dry_run(dry_run)
-    key = await services.metadata.principals.rotate(name, expires_ms, is_dry_run=tries)
+    key = await services.metadata.principals.rotate(
+        name, expires_ms, known_keys=body.known_keys, is_dry_run=tries
+    )
     if tries:
         response.status_code = 200
         return TriedKeyDocument(expires_ms=expires_ms, dry_run=True)

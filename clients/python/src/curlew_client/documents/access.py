@@ -135,9 +135,10 @@ class NewKey(TypedDict):
 
 
 class KeySettings(TypedDict, total=False):
-    """How long the key works."""
+    """How long the key works, and when it is made."""
 
     expires: str | None
+    known_keys: list[str] | None
 
 
 class DeletedKey(TypedDict):

@@ -29,6 +29,9 @@ from tests.support.stores.simulated_files import SimulatedFiles
 EARLY: Final = "early"
 """A topic whose sends are answered when the leader has them; `TOPIC` says nothing of it."""
 
+BEGUN: Final = "begun"
+"""A topic of one message."""
+
 CONFIG = StoreConfig(
     segment_bytes=1 << 20, record_bytes_max=1 << 16, index_slots=64, index_entries=512
 )
@@ -71,7 +74,8 @@ class Leader:
 
 @asynccontextmanager
 async def leading(*, replication_wait_ms: int = 60_000) -> AsyncIterator[Leader]:
-    """Nothing is confirmed but what the broker's start has written."""
+    """Nothing is confirmed but what the broker's start has written, and one message behind it: the
+    start waits for no confirmation, so it is over when that is confirmed."""
     clock, gate, files = FakeClock(), HoldingGate(), SimulatedFiles()
     limits, lost = Limits(replication_wait_ms=replication_wait_ms), LostAnswers()
     gate.is_open = True
@@ -81,9 +85,9 @@ async def leading(*, replication_wait_ms: int = 60_000) -> AsyncIterator[Leader]
     early = TopicSettings(queues=1, flush=FlushMode.ASYNC, replication=ReplicationMode.ASYNC)
     await metadata.put_topic(TOPIC, plain)
     await metadata.put_topic(EARLY, early)
+    await metadata.put_topic(BEGUN, plain)
     await metadata.put_group(GROUP, GroupSettings(start="earliest"))
     broker = await Broker.open(store, metadata, clock, limits, IDLE, lost=lost)
-    gate.is_open = False
 
     async def nothing(*_: object) -> None:
         raise AssertionError("no path of the control plane")
@@ -91,6 +95,9 @@ async def leading(*, replication_wait_ms: int = 60_000) -> AsyncIterator[Leader]
     router = build_router(broker, limits)
     app = Gateway(router, nothing, Admission(header_block_bytes_max=9_999, local_only=True))
     leader = Leader(broker, store, metadata, gate, files, lost, app)
+    first = await leader.post(f"/v1/topics/{BEGUN}/messages", b"")
+    assert first.status == 201, first.body
+    gate.is_open = False
     try:
         yield leader
     finally:

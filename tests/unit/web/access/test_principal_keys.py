@@ -1,6 +1,5 @@
-"""A key is made by one request at a time of a site, and by no other site's."""
+"""The page says which keys its reader has seen, and what it means that there are others."""
 
-import asyncio
 import json
 
 import httpx
@@ -27,40 +26,36 @@ PRINCIPAL = {
 
 
 class PlayedNode:
-    """Answers the pages of a principal. Keys are made when `may_answer` is set."""
+    """Answers the pages of a principal, whose keys are `keys`."""
 
-    def __init__(self) -> None:
-        self.is_asked = asyncio.Event()
-        self.may_answer = asyncio.Event()
-        self.made = 0
+    def __init__(self, *keys: str) -> None:
+        self.keys = list(keys)
         self.site: Starlette = build_web(self, FakeClock())
 
-    async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
-        document: dict[str, object] = PRINCIPAL
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        status, document = 200, dict[str, object](PRINCIPAL)
         if scope["path"] == "/v1/whoami":
             document = {"principal": None}
         elif scope["method"] == "POST":
-            self.is_asked.set()
-            await self.may_answer.wait()
-            self.made += 1
-            document = {"id": "k", "key": f"curlew_k_{self.made}", "expires_ms": None}
-        start = {"type": "http.response.start", "status": 200}
+            known = json.loads((await receive())["body"])["known_keys"]
+            if known == self.keys:
+                self.keys.append("new")
+                document = {"id": "new", "key": "curlew_new_1", "expires_ms": None}
+            else:
+                status, document = 412, {"status": 412, "code": "PRECONDITION_FAILED"}
+        start = {"type": "http.response.start", "status": status}
         await send({**start, "headers": [(b"content-type", b"application/json")]})
         await send({"type": "http.response.body", "body": json.dumps(document).encode()})
 
-    async def make_key(self) -> str:
+    async def make_key(self, seen: str) -> str:
         transport = httpx.ASGITransport(self.site)
         async with httpx.AsyncClient(transport=transport, base_url=BASE) as client:
-            return (await client.post("/principals/shop/keys", data={"seen": ""})).text
+            return (await client.post("/principals/shop/keys", data={"seen": seen})).text
 
 
-async def test_two_sites_of_one_process_make_a_key_each_at_once() -> None:
-    one, other = PlayedNode(), PlayedNode()
-    other.may_answer.set()
-    first = asyncio.ensure_future(one.make_key())
-    await one.is_asked.wait()
-    assert "curlew_k_1" in await other.make_key()
-    assert "none was made" in await one.make_key(), "the same site makes one at a time"
-    one.may_answer.set()
-    assert "curlew_k_1" in await first
-    assert (one.made, other.made) == (1, 1)
+@pytest.mark.parametrize("seen", ["", "a", "a b"])
+async def test_a_form_that_is_sent_again_makes_no_second_key(seen: str) -> None:
+    node = PlayedNode(*seen.split())
+    assert "curlew_new_1" in await node.make_key(seen)
+    assert "none was made" in await node.make_key(seen)
+    assert node.keys == [*seen.split(), "new"]

@@ -48,7 +48,8 @@ def _sparse_logs() -> Iterator[None]:
     """A segment of the default size takes no disk before it is written, in the tests' own process.
 
     Directories of nodes live as long as their module's fixtures: at half a GiB of preallocated log
-    for each, a run had many GiB at once.
+    for each, a run had many GiB at once. Tests of kills start
+    processes, whose segments are real.
     """
     allocate = OsFile.allocate
 

@@ -1,7 +1,7 @@
 """What a node with a replica says of it: why it should get no requests, and what to look at."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from typing_extensions import override
 
@@ -9,6 +9,9 @@ from app.api.ports import Following
 from app.broker.health import Condition, ConditionCode, NodeState, condition, failing
 from app.domain.access.actions import Kind
 from app.replica.replica_status import ReplicaStatus, Role
+
+_LEADING: Final = frozenset({Role.TAKING_OVER, Role.LEADER})
+"""Of a node that does not serve as the leader: its broker is being opened, or is gone already."""
 
 
 class ReplicaView(NamedTuple):
@@ -55,8 +58,8 @@ class ReplicaConditions(Following):
                 f" {view.needed_count} are needed"
             )
             found.append(condition(ConditionCode.NO_LEADER, detail))
-        elif view.status is not None and view.status.role is Role.TAKING_OVER:
-            detail = f"this node is to lead the shard {view.shard!r}, and does not yet"
+        elif view.status is not None and view.status.role in _LEADING:
+            detail = f"this node leads the shard {view.shard!r} no more, or not yet"
             found.append(condition(ConditionCode.NO_LEADER, detail))
         elif view.status is None or view.status.leader is None:
             found.append(
@@ -95,7 +98,8 @@ class ReplicaConditions(Following):
 
 
 def _is_behind(status: ReplicaStatus, target_count: int) -> bool:
-    """One that was in sync stays so for the leader where the set would get too small without it."""
+    """Whether there is something to tell: fewer are in sync than wanted, or sends are refused. The
+    second comes without the first where a set that must not shrink keeps one that is away."""
     return len(status.in_sync) < target_count or status.lacking_count > 0
 
 

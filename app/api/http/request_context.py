@@ -120,7 +120,8 @@ class HeadMemory:
 
     def __init__(self) -> None:
         self.keyring: object = None
-        """By which the last of them was admitted; None: none was, or more than this counted."""
+        """By which the last of them was admitted; None: none was, or one with a part that has to be
+        looked at each time (an `MQ-*` header, a token, another node)."""
         self.holder: KeyHolder | None = None
         """Whose key it has; None: nobody was asked for one."""
         self.permission: Permission | None = None

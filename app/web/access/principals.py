@@ -87,7 +87,9 @@ async def _shown(page: Page, problem: Json | None = None, new_key: Json | None =
 async def make_key(page: Page) -> Outcome:
     """A key, shown in this answer and never again. A form that is sent twice makes one."""
     expires, seen = page.form.get("expires", "").strip(), page.form.get("seen")
-    asked = {"expires": expires or None, "known_keys": None if seen is None else seen.split()}
+    asked: Json = {"expires": expires or None}
+    if seen is not None:
+        asked["known_keys"] = seen.split()
     try:
         key = await page.act("POST", "principals", page.name("name"), "keys", json=asked)
     except Refused as error:

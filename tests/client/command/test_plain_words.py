@@ -214,3 +214,10 @@ def test_a_table_on_a_terminal_is_plain_without_rich(
     monkeypatch.setattr(output, "is_terminal", lambda: True)
     output.print_table(("topic", "queues"), [("orders", 4)])
     assert capsys.readouterr().out == "TOPIC   QUEUES\norders       4\n"
+
+
+@pytest.mark.parametrize(
+    "words", [("import", "t", "[1]"), ("import", "t", '["a","b"]'), ("send", "t", "--file=[]")]
+)
+def test_a_path_may_begin_with_a_bracket(words: tuple[str, ...]) -> None:
+    assert check(words)

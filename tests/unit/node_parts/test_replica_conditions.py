@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from app.broker.health import ConditionCode, NodeState
 from app.node_parts.replica_conditions import ReplicaConditions, ReplicaView
 from app.replica.replica_status import NOTHING, MemberStatus, ReplicaStatus, Role
@@ -35,12 +37,13 @@ def test_a_leader_whose_clock_is_off_does() -> None:
     assert [each.code for each in state.troubles()] == [ConditionCode.CLOCK_APART]
 
 
-def test_a_node_that_is_yet_to_lead_takes_no_requests() -> None:
-    status = replace(NOTHING, role=Role.TAKING_OVER, leader="a")
+@pytest.mark.parametrize("role", [Role.TAKING_OVER, Role.LEADER])
+def test_a_node_whose_broker_is_not_there_takes_no_requests(role: Role) -> None:
+    status = replace(NOTHING, role=role, leader="a")
     view = ReplicaView("orders", status, 3, 2, 3, None)
     (obstacle,) = ReplicaConditions(NodeState(), lambda: view, lambda _kind: False).obstacles()
     assert obstacle.code is ConditionCode.NO_LEADER
-    assert obstacle.detail == "this node is to lead the shard 'orders', and does not yet"
+    assert obstacle.detail == "this node leads the shard 'orders' no more, or not yet"
 
 
 def of_leader(status: ReplicaStatus, target_count: int) -> list[str]:

@@ -507,7 +507,7 @@ async def _said_by_leaders(services: Services, access: RequestContext) -> _AllSa
     own, relay = services.metadata.shard, services.relay
     if services.replicas is not None:
         _say(found, services.replicas)
-    if relay is None or is_at_its_end(access.scope):
+    if relay is None or is_at_its_end(access.scope) or access.forward == b"no":
         return found
     asked = [
         name
@@ -519,7 +519,8 @@ async def _said_by_leaders(services: Services, access: RequestContext) -> _AllSa
     ):
         if answer is None:
             found.silent.add(name)
-        for said in [] if answer is None else answer.shards:
+            continue
+        for said in answer.shards:
             if said.name == name:
                 if not said.answers:
                     found.silent.add(name)
@@ -549,12 +550,17 @@ def _say(found: _AllSaid, replicas: Replicas) -> None:
 
 
 async def _asked(relay: Relay, access: RequestContext, shard: str) -> _Cluster | None:
+    """None: the leader does not answer. One that refuses says nothing of its replicas."""
     request = CallRequest("GET", b"/v1/cluster", [])
     try:
         answer = await relay.call(access, shard, request, seconds=LEADER_SECONDS)
-        return _decode_cluster(answer.body) if answer.status == HTTPStatus.OK else None
-    except (CurlewError, *DECODE_FAULTS):
+        if answer.status == HTTPStatus.OK:
+            return _decode_cluster(answer.body)
+    except DECODE_FAULTS:
+        pass
+    except CurlewError:
         return None
+    return _Cluster([])
 
 
 def _answers(services: Services, shard: str) -> bool:

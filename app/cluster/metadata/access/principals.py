@@ -283,6 +283,10 @@ class Principals:
 
     # --- keys
 
+    def now_ms(self) -> int:
+        """By the clock that keys expire by."""
+        return self._clock.now_ms()
+
     async def rotate(
         self,
         name: str,

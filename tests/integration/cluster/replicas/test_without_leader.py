@@ -15,6 +15,8 @@ async def test_the_last_replica_says_so_and_shows_it(tmp_path: Path, url: str) -
         await leader.client.put(TOPIC, json={"queues": 1})
         await send(leader, "one")
         last = others(replicas, leader)[0]
+        alone = await last.client.get("/v1/cluster", headers={"MQ-Forward": "no"})
+        assert [each["answers"] for each in alone.json()["shards"]] == [True], alone.text
         for name in [each for each in replicas.nodes if each != last.name]:
             await replicas.kill(name)
         while (ready := (await last.client.get("/readyz")).json())["status"] == "ready":
@@ -27,6 +29,8 @@ async def test_the_last_replica_says_so_and_shows_it(tmp_path: Path, url: str) -
         for path in ("principals", "policies", "roles", "audit"):
             told = await last.client.get(f"/v1/{path}")
             assert told.status_code == 200, told.text
+        key = await last.client.post("/v1/principals/nobody/keys", json={})
+        assert (key.status_code, key.json()["code"]) == (404, "PRINCIPAL_NOT_FOUND"), key.text
         gone = await last.client.delete("/v1/policies/nobody")
         assert gone.status_code == 404, gone.text
         page = await last.client.get("/ui/nodes")

@@ -297,6 +297,7 @@ async def delete_principal(name: str, services: WithServices, terms: WithTerms) 
         201: Answer("It was made", IssuedKeyDocument),
     },
     problems=(409, 412),
+    by_each_node=True,
 )
 async def make_key(
     name: str,
@@ -307,7 +308,7 @@ async def make_key(
 ) -> IssuedKeyDocument | TriedKeyDocument:
     """The answer has the key, this once. A principal has at most two, so that one can take the
     place of the other: make the second, give it out, revoke the first."""
-    expires_ms = _expiry(body.expires, services.broker.store_now_ms())
+    expires_ms = _expiry(body.expires, services.metadata.principals.now_ms())
     tries = is_dry_run(dry_run)
     key = await services.metadata.principals.rotate(
         name, expires_ms, known_keys=body.known_keys, is_dry_run=tries

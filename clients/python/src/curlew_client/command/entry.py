@@ -91,7 +91,7 @@ def _run_ours(name: str, words: list[str]) -> int:
         return int(running.run(running.app_of(name), words))
     except ModuleNotFoundError as error:
         if error.name not in {"cyclopts", "rich"}:
-            raise
+            raise  # a command imports these before it asks for anything
         sys.stderr.write(
             f"curlew: this command needs the library {error.name}; install curlew-client[cli]\n"
         )

@@ -1,5 +1,5 @@
-"""How commands and their options are written down. Imports nothing, so that a command is there at
-once: `plain` reads this as it is, `full` gives it to cyclopts."""
+"""How commands and their options are written down. Imports nothing of cyclopts, so that a command
+is there at once: `plain` reads this as it is, `full` gives it to cyclopts."""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, overload

@@ -33,6 +33,7 @@ def full_app(app: declared.App) -> cyclopts.App:
         exit_on_error=False,
         print_error=False,
         suppress_keyboard_interrupt=False,
+        default_parameter=cyclopts.Parameter(json_list=False),  # a path may begin with a bracket
     )
     for name, found in app.commands.items():
         if isinstance(found, declared.App):

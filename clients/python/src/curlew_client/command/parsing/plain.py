@@ -63,7 +63,7 @@ def _call(function: Any, words: list[str]) -> Callable[[], Any]:
     options: dict[str, _Option] = {}
     for name in names[first:last]:
         options |= _options_of(name, annotations[name])
-    given, values = _sorted(words, options)
+    given, values = _parted(words, options)
     rest_name = names[last] if code.co_flags & 0x04 else None
     rest = annotations.get(rest_name) if rest_name is not None else None
     arguments = _arguments(values, [annotations[name] for name in names[:first]], rest)
@@ -76,7 +76,7 @@ def _call(function: Any, words: list[str]) -> Callable[[], Any]:
     return partial(function, *arguments, **named)
 
 
-def _sorted(
+def _parted(
     words: list[str], options: Mapping[str, _Option]
 ) -> tuple[dict[tuple[str, ...], Any], list[str]]:
     """What the options are given, and the values that stand by themselves."""

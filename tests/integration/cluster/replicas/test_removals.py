@@ -53,8 +53,9 @@ async def test_one_in_sync_is_out_keeps_nothing_and_another_takes_its_place(
         _, out, asked = await a_message(replicas)
         tried = await asked.client.delete(f"{way(out)}?dry_run=true")
         assert (tried.status_code, tried.json()["dry_run"]) == (200, True), tried.text
-        ready = await out.client.get("/readyz")
-        assert ready.status_code == 200
+        async with asyncio.timeout(60):
+            while (await out.client.get("/readyz")).status_code != 200:
+                """Until it has heard the leader."""
         done = await asked.client.delete(way(out))
         assert done.status_code == 200, done.text
         assert done.json() == {**tried.json(), "dry_run": False}

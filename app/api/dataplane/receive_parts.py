@@ -20,6 +20,8 @@ NEWS: Final = "news"
 """What is asked for to be told when there may be something new."""
 PLACE: Final = "place"
 """What is asked of a stream that is to be leased nothing, and to say when it has to end."""
+ROOM: Final = "room"
+"""What is asked of a stream to be refused where there is no place for it, and else nothing."""
 _UNSETTLED: Final = "unsettled"
 _UNSETTLED_HEADER: Final = b"curlew-unsettled"
 """Epoch, version, count, and the milliseconds that are left."""
@@ -86,6 +88,11 @@ def is_news(exchange: RequestContext) -> bool:
 def is_place(exchange: RequestContext) -> bool:
     """Whether a stream is asked for that is leased nothing here."""
     return bool(exchange.scope.get(ASKED, "") == PLACE)
+
+
+def is_room(exchange: RequestContext) -> bool:
+    """Whether is only asked whether there is a place for a stream."""
+    return bool(exchange.scope.get(ASKED, "") == ROOM)
 
 
 def news_header(state: str) -> tuple[bytes, bytes]:

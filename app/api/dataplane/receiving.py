@@ -106,6 +106,7 @@ class Receiving:
         except BaseException:
             # It left meanwhile, could not read the answer, or may not have it any more.
             self._broker.receiver.give_back(given)
+            self._broker.streams.take_back(given)
             raise
         self._traffic.sent_out(len(result.deliveries), body_bytes)
         if figures is not None:

@@ -15,7 +15,7 @@ from app.api.access.access_watch import AccessWatch
 from app.api.access.named_elsewhere import NamedElsewhere
 from app.api.bodies.plain_bodies import unpack_deliveries
 from app.api.dataplane.client_watch import unless_gone
-from app.api.dataplane.receive_parts import is_place
+from app.api.dataplane.receive_parts import is_place, is_room
 from app.api.dataplane.receiving import invisible_ms_of
 from app.api.formats import media
 from app.api.formats.decoding import is_header_text
@@ -68,6 +68,10 @@ class Streaming:
             await self._serve(exchange, stream, text)
 
     async def stream_group(self, exchange: RequestContext, topic: str, group: str) -> None:
+        if is_room(exchange):
+            self._broker.streams.check_room(exchange.caller.name)
+            await exchange.answer_empty(204, [])
+            return
         query = Query(exchange.query, GROUP_STREAM_PARAMETERS)
         most = self._limits.stream_credit_max
         credit = query.integer("credit", low=1, high=most)

@@ -1,9 +1,9 @@
 """Credit: how many unsettled messages each leased stream may hold. Pure; time is an argument.
 
 Messages are known by their receipt handles. One counts from its delivery on until it is acked or
-nacked, or until its lease ends; an extend replaces the handle and changes nothing else. What ends a
-lease in other ways (an offset that is committed or reset, a deleted topic) is noticed when the time
-of the lease is over: too little may be delivered for so long, never too much.
+nacked, or until its lease ends; an extend replaces the handle, and it counts for longer. What ends
+a lease in other ways (an offset that is committed or reset, a deleted topic) is noticed when the
+time of the lease is over: too little may be delivered for so long, never too much.
 
 Times are monotonic seconds. Event loop only.
 """
@@ -29,7 +29,7 @@ class Credit:
         self.until_s = 0.0
         """None of the leases ends later."""
         self.on_room = on_room
-        """Called after messages have been let go of."""
+        """Called after messages have been let go of, or are leased for longer."""
 
     @property
     def room(self) -> int:
@@ -65,13 +65,14 @@ class Credits:
             heapify(self._expiries)
 
     def note(self, settled: Sequence[SettleResult], extended_to_s: Callable[[int], float]) -> None:
-        """After a settle: acked and nacked messages make room, extended ones have new handles.
+        """After a settle: acked, nacked and released messages make room, extended ones have new
+        handles.
 
         `extended_to_s` turns the wall time at which a lease ends into a monotonic one.
         """
         if not self._holders:
             return
-        roomier: set[Credit] = set()
+        changed: set[Credit] = set()
         for result in settled:
             if result.error is not None:
                 continue
@@ -84,8 +85,8 @@ class Credits:
                 self._hold(credit, result.new_handle, until_s)
             else:
                 credit.held -= 1
-                roomier.add(credit)
-        for credit in roomier:
+            changed.add(credit)
+        for credit in changed:
             credit.on_room()
 
     def expire(self, now_s: float) -> None:

@@ -100,7 +100,7 @@ class StreamRegistry:
                 hint=f"from 1 to {self.limits.stream_credit_max} unsettled messages",
                 fields={"limit": self.limits.stream_credit_max},
             )
-        self._check_room(request.principal)
+        self.check_room(request.principal)
         group = await self._groups.find_or_create_group(group_name)
         _, effects = await self._begin(group, topic, force=request.force)
         used = self._agree(group, topic, request.filter, replaces=request.replace_subscription)
@@ -118,18 +118,10 @@ class StreamRegistry:
             raise ShuttingDown("the node is shutting down", hint="ask another node, or again later")
 
     def _enter(self, stream: Stream, principal: str | None) -> None:
-        self._check_room(principal)
+        self.check_room(principal)
         self._open[stream] = principal
         if principal is not None:
             self._of_principal[principal] += 1
-
-    def _check_room(self, principal: str | None) -> None:
-        most, own_most = self.limits.streams_max, self.limits.streams_per_principal_max
-        if len(self._open) >= most:
-            raise _too_many(f"{most} streams are open already", "streams", most)
-        if principal is not None and self._of_principal[principal] >= own_most:
-            detail = f"principal {principal!r} has {own_most} streams open already"
-            raise _too_many(detail, "principal-streams", own_most)
 
     def leave(self, stream: Stream, reason: StreamEnd) -> None:
         """A stream has ended."""
@@ -187,6 +179,19 @@ class StreamRegistry:
         if deliveries:
             until_s = self.monotonic_of(max(each.invisible_until_ms for each in deliveries))
             self.elsewhere.take(stream, [each.receipt_handle for each in deliveries], until_s)
+
+    def take_back(self, deliveries: Sequence[Delivery]) -> None:
+        """Messages that were leased for a stream did not reach it: they count no more."""
+        self.note([SettleResult(each.receipt_handle, "release") for each in deliveries])
+
+    def check_room(self, principal: str | None) -> None:
+        """Raise `TooManyRequests` where the principal can open no other stream here now."""
+        most, own_most = self.limits.streams_max, self.limits.streams_per_principal_max
+        if len(self._open) >= most:
+            raise _too_many(f"{most} streams are open already", "streams", most)
+        if principal is not None and self._of_principal[principal] >= own_most:
+            detail = f"principal {principal!r} has {own_most} streams open already"
+            raise _too_many(detail, "principal-streams", own_most)
 
     def expire(self) -> None:
         """Leases that have ended make room. A service calls this."""

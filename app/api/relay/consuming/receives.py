@@ -27,7 +27,7 @@ from app.api.http.request_context import Headers, RequestContext
 from app.api.relay.calls import CallAnswer, CallRequest, part_of, pass_on, path_of, query_of
 from app.api.relay.consuming.backlogs import SLOW_SECONDS, WAIT_SECONDS, Backlogs, HeldUp
 from app.api.relay.consuming.shared_waits import Key, SharedWaits, Waiter
-from app.api.relay.fan_out import PART_SECONDS, Outcome, ask, ask_each, refuse
+from app.api.relay.fan_out import PART_SECONDS, Outcome, ask, ask_each, is_nowhere, refuse
 from app.api.relay.relay import Relay
 from app.broker.results import Takes
 from app.domain.errors import CurlewError, ShardUnavailable
@@ -334,6 +334,9 @@ class Receive:
             self.missing[shard] = f"it answers {outcome.status}"
             self._problem = self._problem or outcome
             return None
+        if self._asked.stream and self._is_not_known_yet(shard, outcome):
+            self.missing[shard] = "it does not know the group yet"
+            return None
         seen = seen_in(outcome.headers)
         if seen is None and outcome.status == HTTPStatus.TOO_MANY_REQUESTS:
             self.full[shard] = outcome
@@ -351,6 +354,15 @@ class Receive:
         else:
             self._empty[shard] = outcome
         return seen
+
+    def _is_not_known_yet(self, shard: str, outcome: CallAnswer) -> bool:
+        """Whether another node has not heard of the group, or of the topic, which this one has."""
+        metadata = self._relay.places.metadata
+        if shard == metadata.shard or not is_nowhere(outcome):
+            return False
+        topic, group = self._key
+        snapshot = metadata.snapshot
+        return topic in snapshot.topics and group in snapshot.groups
 
     async def _wait(self, client: Client, takes: Takes, deadline_s: float) -> None:
         waiter = Waiter(self._exchange, self._request, self._asked.kind, self._states)

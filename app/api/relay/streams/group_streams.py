@@ -2,15 +2,18 @@
 
 The node that was asked keeps the stream. It receives from the shards in turn, as a receive does,
 for as many messages as there is room; each shard says how many of the stream are unsettled there,
-and is waited for when there is little room. At its own shard it holds a place: a stream that is
-leased nothing, which is refused as any other is, and says when it ends (the topic or group is
-deleted, its time is over, the node stops). A shard that is away is told (`partial`), and left alone
-until it answers. What was leased and not written is released. Event loop only.
+and is waited for when there is no room, or what it has said is about to count no more. At its own
+shard it holds a place: a stream that is leased nothing, which is refused as any other is, and says
+when it ends (the topic or group is deleted, its time is over, the node stops). A shard that is away
+is told (`partial`), and left alone until it answers. What was leased and not written is released.
+Event loop only.
 """
 
 import asyncio
 import secrets
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +21,7 @@ import msgspec
 
 from app.api.access.access_watch import AccessWatch
 from app.api.dataplane.client_watch import unless_gone
-from app.api.dataplane.receive_parts import PLACE, unsettled_asked, unsettled_in
+from app.api.dataplane.receive_parts import PLACE, ROOM, unsettled_asked, unsettled_in
 from app.api.dataplane.streaming import DEFAULT_CREDIT, GROUP_STREAM_PARAMETERS, LAST_EVENT_ID
 from app.api.formats import media
 from app.api.formats.stream_text import EventLines, JsonLines, MergedText
@@ -45,13 +48,18 @@ from app.api.relay.streams.shard_streams import AGAIN_SECONDS, End, Line
 from app.api.relay.streams.unsettled import UnsettledOfShards
 from app.api.telemetry.callers import client_id_of
 from app.broker.leasing.holders import LEASES_QUOTA
+from app.broker.streams.credit_elsewhere import Unsettled
 from app.broker.streams.stream import StreamEnd
 from app.domain.access.standing import Standing
 from app.domain.errors import CurlewError, InvalidRequest
 from app.domain.limits import Limits
+from app.runtime.system_clock import SystemClock
 
 NEWS_SECONDS: Final = 20.0
 """How long a shard is asked at a time to wait until something is settled."""
+LISTENS_MAX: Final = 128
+"""So many streams of a node wait at one shard at a time, each with a connection; others ask it each
+`AGAIN_SECONDS`."""
 ROOM_LOOK_S: Final = 0.5
 """How often is looked whether the principal, who holds as much as it may, may have more."""
 _FORCES: Final = ("force", "replace_subscription")
@@ -66,7 +74,12 @@ class _Given(msgspec.Struct):
     messages: list[msgspec.Raw]
 
 
+class _Leased(msgspec.Struct):
+    invisible_until_ms: int
+
+
 _given: Final = msgspec.json.Decoder(_Given).decode
+_leased: Final = msgspec.json.Decoder(_Leased).decode
 
 
 class _Wanted(NamedTuple):
@@ -86,6 +99,8 @@ class GroupStreams:
     def __init__(self, relay: Relay, receives: ReceivesInTurn) -> None:
         self._relay = relay
         self._receives = receives
+        self._listening: Counter[str] = Counter()
+        """Streams that wait at each shard."""
 
     async def answered(self, exchange: RequestContext, names: Key) -> bool:
         """Answer a stream of several shards; False: it is of this one, or not understood."""
@@ -98,7 +113,8 @@ class GroupStreams:
             return False  # the handler says what is wrong
         kind = media.stream_kind(exchange.headers.get(b"accept"))
         text: MergedText = EventLines(False) if kind == "events" else JsonLines(False)
-        stream = _GroupStream(relay, self._receives, exchange, names, wanted, text)
+        shared = _Shared(relay, self._receives, self._listening)
+        stream = _GroupStream(shared, exchange, names, wanted, text)
         exchange.is_decided = True  # where the parts are, by the same policies
         access = AccessWatch(exchange, stream.refuse).begin()
         try:
@@ -108,20 +124,26 @@ class GroupStreams:
         return True
 
 
+class _Shared(NamedTuple):
+    """What all streams of a node share."""
+
+    relay: Relay
+    receives: ReceivesInTurn
+    listening: Counter[str]
+
+
 class _GroupStream:
     """One stream. It is the client of its receives."""
 
     def __init__(
         self,
-        relay: Relay,
-        receives: ReceivesInTurn,
+        shared: _Shared,
         exchange: RequestContext,
         names: Key,
         wanted: _Wanted,
         text: MergedText,
     ) -> None:
-        self._relay = relay
-        self._receives = receives
+        self._relay, self._receives, self._listening = shared
         self._exchange = exchange
         self._names = names
         self._wanted = wanted
@@ -181,18 +203,20 @@ class _GroupStream:
 
     async def _hold_place(self) -> None:
         """Have the stream counted, and hear of its end."""
-        query = query_without(parsed_query(self._exchange), "max_messages", *_FORCES)
-        request = self._asking(part_of(self._exchange, query_bytes(query)))
-        headers = [*request.headers, (b"accept", media.NDJSON.encode("ascii"))]
-        request = request._replace(headers=headers, asks=PLACE)
+        request = self._asking_for_place(PLACE)
         try:
             await self._follow_place(request)
-        except (CurlewError, Interrupted) as error:
-            if not self._opened.done() and isinstance(error, CurlewError):
+        except Interrupted:
+            pass
+        except Exception as error:
+            if not self._opened.done():
                 self._opened.set_exception(error)
-        self._end(End(StreamEnd.DRAINING))
-        if not self._opened.done():
-            self._opened.set_result(None)
+            elif not isinstance(error, CurlewError):
+                raise
+        finally:
+            self._end(End(StreamEnd.DRAINING))
+            if not self._opened.done():
+                self._opened.set_result(None)
 
     async def _follow_place(self, request: CallRequest) -> None:
         relay = self._relay
@@ -218,13 +242,24 @@ class _GroupStream:
             await pass_on(self._exchange, refusal)
         return refusal is None
 
+    async def _has_place(self) -> bool:
+        """Whether there is one now, before anything is ended for it; its refusal is answered."""
+        request = self._asking_for_place(ROOM)
+        outcome = await ask(self._relay, self._exchange, self._relay.own_shard, request)
+        if isinstance(outcome, CurlewError):
+            raise outcome
+        if outcome.status != HTTPStatus.NO_CONTENT:
+            await pass_on(self._exchange, outcome)
+        return outcome.status == HTTPStatus.NO_CONTENT
+
     # --- going on
 
     async def run(self) -> None:
         """Everything until the end, and the end itself; or a refusal."""
         try:
-            # What is forced is ended first: with members at work there is no place.
-            if not self._wanted.changes and not await self._take_place():
+            # What is forced is ended first: with members at work the place is refused.
+            is_first = self._has_place if self._wanted.changes else self._take_place
+            if not await is_first():
                 return
             begun = self._receive(1, 0.0)
             await begun.begin()
@@ -292,6 +327,7 @@ class _GroupStream:
             return
         if self._left is not None:
             room = min(room, self._left)
+        self._listen_before(self._loop.time() + seconds + PART_SECONDS)
         receive = self._receive(room, seconds)
         try:
             await receive.find(self)
@@ -313,8 +349,7 @@ class _GroupStream:
     async def _give(self, receive: Receive, shard: str, answer: CallAnswer) -> None:
         messages = _given(answer.body).messages
         parts = [self._partial(receive), *(self._text.given(bytes(each)) for each in messages)]
-        if (said := unsettled_in(answer.headers)) is not None:
-            self._unsettled.note(shard, said, self._loop.time())
+        self._count(shard, answer, messages)
         await self._exchange.go_on(b"".join(parts))
         self._receives.note_turn(self._names, shard)
         self._exchange.let_go()
@@ -322,6 +357,15 @@ class _GroupStream:
             self._left -= len(messages)
             if self._left <= 0:
                 self._end(End(StreamEnd.MESSAGE_LIMIT))
+
+    def _count(self, shard: str, answer: CallAnswer, messages: Sequence[msgspec.Raw]) -> None:
+        now_s = self._loop.time()
+        if (said := unsettled_in(answer.headers)) is not None:
+            self._unsettled.note(shard, said, now_s)
+        elif messages:
+            until_ms = max(_leased(each).invisible_until_ms for each in messages)
+            left_s = (until_ms - SystemClock().now_ms()) / 1_000
+            self._unsettled.count_unsaid(shard, len(messages), now_s + left_s)
 
     async def _give_nothing(self, receive: Receive) -> None:
         if self.gone():
@@ -365,6 +409,12 @@ class _GroupStream:
         request = self._asking(part_of(self._exchange, b""))
         return request._replace(method="POST", target=target)
 
+    def _asking_for_place(self, asks: str) -> CallRequest:
+        query = query_without(parsed_query(self._exchange), "max_messages", *_FORCES)
+        request = self._asking(part_of(self._exchange, query_bytes(query)))
+        headers = [*request.headers, (b"accept", media.NDJSON.encode("ascii"))]
+        return request._replace(headers=headers, asks=asks)
+
     def _asking(self, request: CallRequest) -> CallRequest:
         headers = [each for each in request.headers if each[0] not in _NOT_SENT]
         return request._replace(headers=headers)
@@ -387,35 +437,58 @@ class _GroupStream:
     # --- its credit
 
     async def _wait_for_room(self, seconds: float) -> bool:
-        """Whether something was settled, or the stream has ended, in so many seconds."""
-        self._has_room.clear()
-        now_s = self._loop.time()
+        """Whether there is room, or the stream has ended, or a shard has gone away, in so many
+        seconds."""
+        deadline_s = self._loop.time() + seconds
+        while True:
+            self._has_room.clear()
+            now_s = self._loop.time()
+            if self._unsettled.room(now_s) > 0 or self.gone() or self._down() - self._away:
+                return True
+            if now_s >= deadline_s:
+                return False
+            self._listen_before(None)
+            until_s = self._unsettled.until_s()
+            until_s = deadline_s if until_s is None else min(until_s, deadline_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(until_s):
+                    await self._has_room.wait()
+
+    def _listen_before(self, before_s: float | None) -> None:
+        """Listen to the shards of which something counts; with `before_s`, where it counts no more
+        by then, as it may have been extended."""
         for shard in self._receives.shards_of(self._names[0]):
             is_heard = shard in self._listens and not self._listens[shard].done()
-            if self._unsettled.is_used(shard) and not is_heard:
+            if self._unsettled.is_used(shard, before_s) and not is_heard:
                 self._listens[shard] = asyncio.ensure_future(self._listen(shard))
-        until_s = self._unsettled.until_s()
-        left_s = seconds if until_s is None else min(seconds, max(0.0, until_s - now_s))
-        try:
-            async with asyncio.timeout(left_s):
-                await self._has_room.wait()
-        except TimeoutError:
-            return left_s < seconds
-        return True
 
     async def _listen(self, shard: str) -> None:
-        """Hear what is settled in a shard, until nothing is unsettled there."""
-        relay, unsettled = self._relay, self._unsettled
-        seconds = NEWS_SECONDS + PART_SECONDS
+        """Hear what is settled and extended in a shard, until nothing is unsettled there."""
+        unsettled, loop = self._unsettled, self._loop
         while unsettled.is_used(shard):
-            asks = unsettled_asked(self._id, unsettled.version(shard), NEWS_SECONDS)
-            request = self._request()._replace(asks=asks)
-            outcome = await ask(relay, self._exchange, shard, request, seconds=seconds)
-            said = None if isinstance(outcome, CurlewError) else unsettled_in(outcome.headers)
-            if said is not None and unsettled.note(shard, said, self._loop.time()):
+            known, asked_s = unsettled.version(shard), loop.time()
+            said = await self._said_of(shard, known)
+            if said is not None and unsettled.note(shard, said, loop.time()):
                 self._has_room.set()
-            else:
+                continue
+            # Others have noted it already, or the wait is over: it is asked again at once.
+            is_early = loop.time() - asked_s < AGAIN_SECONDS
+            if said is None or (is_early and unsettled.version(shard) == known):
                 await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _said_of(self, shard: str, known: int) -> Unsettled | None:
+        """What a shard says once it is another version; at once, where many wait for it."""
+        listening = self._listening
+        is_waiting = listening[shard] < LISTENS_MAX
+        seconds = NEWS_SECONDS if is_waiting else 0.0
+        request = self._request()._replace(asks=unsettled_asked(self._id, known, seconds))
+        listening[shard] += is_waiting
+        try:
+            seconds += PART_SECONDS
+            outcome = await ask(self._relay, self._exchange, shard, request, seconds=seconds)
+        finally:
+            listening[shard] -= is_waiting
+        return None if isinstance(outcome, CurlewError) else unsettled_in(outcome.headers)
 
 
 def _wanted(exchange: RequestContext, limits: Limits) -> _Wanted:

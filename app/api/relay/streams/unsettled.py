@@ -4,6 +4,7 @@ A shard says how many messages of the stream are unsettled, and until when they 
 said last counts, until that time at most: a shard that goes away says nothing any more, and one
 that comes back (in a later epoch) knows nothing of what it gave before. So too little may be given
 for a while, never too much but for leases that were extended before their shard went away.
+What a node of a version before gives, which says nothing of it, counts until its leases end.
 """
 
 from app.broker.streams.credit_elsewhere import Unsettled
@@ -20,6 +21,8 @@ class UnsettledOfShards:
         self._said: dict[str, tuple[int, int]] = {}
         self._counts: dict[tuple[str, int], tuple[int, float]] = {}
         """By shard and epoch: how many, and until when."""
+        self._unsaid = 0
+        """Gives of which the shard said nothing; each counts as if it had an epoch of its own."""
 
     def note(self, shard: str, said: Unsettled, now_s: float) -> bool:
         """A shard says it; whether that is news, and not older than what is known."""
@@ -30,6 +33,12 @@ class UnsettledOfShards:
         self._counts[shard, said.epoch] = said.messages, now_s + said.left_ms / 1_000
         self._sweep(now_s)
         return True
+
+    def count_unsaid(self, shard: str, messages: int, until_s: float) -> None:
+        """A shard gives messages, and says nothing of what is settled: they count until `until_s`,
+        when the last of their leases ends."""
+        self._unsaid += 1
+        self._counts[shard, -self._unsaid] = messages, until_s
 
     def _sweep(self, now_s: float) -> None:
         self._counts = {
@@ -51,6 +60,8 @@ class UnsettledOfShards:
         """What a shard has said last."""
         return self._said.get(shard, _UNSAID)[1]
 
-    def is_used(self, shard: str) -> bool:
-        """Whether a shard has something unsettled, of which it can say more."""
-        return (shard, self._said.get(shard, _UNSAID)[0]) in self._counts
+    def is_used(self, shard: str, before_s: float | None = None) -> bool:
+        """Whether a shard has something unsettled, of which it can say more; with `before_s`,
+        whether it counts no more by then if nothing is said."""
+        found = self._counts.get((shard, self._said.get(shard, _UNSAID)[0]))
+        return found is not None and (before_s is None or found[1] <= before_s)

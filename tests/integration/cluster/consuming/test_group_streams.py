@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,14 @@ async def lines_of(lines: AsyncIterator[str]) -> AsyncIterator[Line]:
     async for line in lines:
         if line:
             yield json.loads(line)
+
+
+async def message_in(lines: AsyncIterator[str]) -> Line:
+    """The next one, behind heartbeats."""
+    while not (line := await anext(lines)):
+        pass
+    found: Line = json.loads(line)
+    return found
 
 
 async def ack(node: ServedNode, *lines: Line) -> None:
@@ -86,13 +95,10 @@ async def test_events_are_as_those_of_a_lone_node(nodes: list[ServedNode]) -> No
 async def test_the_credit_is_one_over_all_shards_and_any_node_makes_room(
     nodes: list[ServedNode],
 ) -> None:
-    for queue_id in (0, 1, 2, 0):
+    for queue_id in (0, 1, 2, 0, 1, 2, 0, 1, 2, 0):
         await send(nodes[0], queue_id)
     async with stream(nodes[0], "credit=2") as lines:
         first, second = await anext(lines), await anext(lines)
-        assert sum(leased(nodes)) == 2
-        for node in nodes:  # looked at again, and leased nothing
-            await node.node.broker.expire_leases()
         assert sum(leased(nodes)) == 2
         await ack(nodes[1], first)
         third = await anext(lines)
@@ -105,9 +111,26 @@ async def test_the_credit_is_one_over_all_shards_and_any_node_makes_room(
         assert (await nodes[0].client.delete(f"/v1/receipts/{handle}")).status_code == 204
         last = await anext(lines)
         found = [first, second, third, last]
-        assert sorted(each["queue_id"] for each in found) == [0, 0, 1, 2]
+        assert {each["queue_id"] for each in found} == {0, 1, 2}
         assert sum(leased(nodes)) == 2
     await until(lambda: streams_here(nodes) == [0, 0, 0])
+
+
+async def test_no_more_than_the_credit_is_leased_however_often_is_looked(
+    tmp_path: Path, url: str
+) -> None:
+    async with three_nodes(tmp_path, url, Limits(stream_heartbeat_ms=50)) as nodes:
+        for queue_id in (0, 1, 2, 0, 1, 2, 0, 1, 2, 0):
+            await send(nodes[0], queue_id)
+        async with nodes[0].client.stream("GET", f"{STREAM}?credit=2", headers=LINES) as answer:
+            lines = answer.aiter_lines()
+            held = [await message_in(lines) for _ in range(2)]
+            for _ in range(2):
+                await ack(nodes[1], held.pop(0))
+                held.append(await message_in(lines))
+                for _ in range(3):  # each heartbeat is the end of a look for room
+                    assert await anext(lines) == ""
+                assert sum(leased(nodes)) == 2
 
 
 async def test_a_lease_that_ends_makes_room(nodes: list[ServedNode]) -> None:
@@ -167,6 +190,13 @@ async def test_force_ends_members_in_all_shards_and_says_so(nodes: list[ServedNo
     assert joined.status_code == 200, joined.text
     refused = await nodes[0].client.get(STREAM)
     assert (refused.status_code, refused.json()["code"]) == (409, "CONSUMPTION_CONFLICT")
+    limits = nodes[0].node.broker.streams.limits
+    nodes[0].node.broker.streams.limits = replace(limits, streams_max=0)
+    full = await nodes[0].client.get(f"{STREAM}?force=true")
+    assert full.status_code == 429, full.text
+    members = await nodes[1].client.get("/v1/groups/billing/members")
+    assert [each["client_id"] for each in members.json()["members"]] == ["m"]
+    nodes[0].node.broker.streams.limits = limits
     await send(nodes[0], 1)
     async with stream(nodes[0], "force=true&max_messages=1") as lines:
         found = [each async for each in lines]

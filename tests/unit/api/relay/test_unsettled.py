@@ -23,6 +23,22 @@ def test_a_shard_that_says_no_more_gives_its_room_back_by_time() -> None:
     assert (unsettled.room(11.0), unsettled.until_s()) == (4, None)
 
 
+def test_what_is_given_without_a_count_has_one_until_its_leases_end() -> None:
+    unsettled = UnsettledOfShards(4)
+    unsettled.count_unsaid("a", 1, 5.0)
+    unsettled.count_unsaid("a", 2, 8.0)
+    assert (unsettled.room(0.0), unsettled.is_used("a")) == (1, False)
+    unsettled.note("a", Unsettled(1, 1, 1, 20_000), 0.0)
+    assert unsettled.room(4.9) == 0
+    assert [unsettled.room(at_s) for at_s in (5.0, 8.0, 20.0)] == [1, 3, 4]
+
+
+def test_a_shard_is_used_before_a_time_if_what_it_said_counts_no_more_by_then() -> None:
+    unsettled = UnsettledOfShards(4)
+    unsettled.note("a", Unsettled(1, 5, 1, 10_000), 0.0)
+    assert [unsettled.is_used("a", at_s) for at_s in (9.9, 10.0)] == [False, True]
+
+
 def test_what_was_given_in_an_earlier_epoch_counts_beside_that_of_the_new_one() -> None:
     unsettled = UnsettledOfShards(4)
     unsettled.note("a", Unsettled(1, 5, 2, 5_000), 0.0)

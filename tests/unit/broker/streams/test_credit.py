@@ -47,9 +47,9 @@ def test_an_extended_message_is_still_held_under_its_new_handle() -> None:
     books.credits.take(books.credit, ["a"], 30.0)
     books.settle("a", "extend", "a2")
     books.credits.expire(30.0)
-    assert (books.credit.room, books.heard) == (2, 0)
+    assert (books.credit.room, books.heard) == (2, 1)
     books.settle("a2", "ack")
-    assert (books.credit.room, books.heard) == (3, 1)
+    assert (books.credit.room, books.heard) == (3, 2)
 
 
 def test_leases_that_end_make_room() -> None:

@@ -53,8 +53,13 @@ async def test_what_is_settled_counts_no_more_and_the_stream_is_forgotten() -> N
 async def test_an_extended_message_counts_for_longer_under_its_new_handle() -> None:
     world = World()
     world.elsewhere.take("s", ["a"], 130.0)
+    known = world.elsewhere.unsettled("s").version
+    waiting = world.wait(known)
+    await asyncio.sleep(0)
     world.extend("a", "a2", 160.0)
+    assert await waiting == 1
     assert world.elsewhere.unsettled("s")[2:] == (1, 60_000)
+    assert world.elsewhere.unsettled("s").version > known
     world.credits.expire(130.0)
     assert world.elsewhere.unsettled("s").messages == 1
     world.now_s = 160.0

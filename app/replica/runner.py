@@ -55,6 +55,26 @@ questions may take, since what the row is may be asked before."""
 _LEADING: Final = (Role.LEADER, Role.TAKING_OVER)
 
 
+class StopWait:
+    """How long a stop waits for another replica to lead. Pure; seconds of one clock."""
+
+    def __init__(self, since_s: float, within_s: float) -> None:
+        """`within_s`: for a hand-over, from when it is known that there is one."""
+        self._undecided_until_s = since_s + ELECTED_S
+        self._within_s = within_s
+        self._leads_until_s: float | None = None
+
+    def is_over(self, now_s: float, *, is_undecided: bool, leads: bool) -> bool:
+        """`is_undecided`: the stop was not heard yet, or what becomes of an election."""
+        if is_undecided:
+            return now_s >= self._undecided_until_s
+        if not leads:
+            return True
+        if self._leads_until_s is None:
+            self._leads_until_s = now_s + self._within_s
+        return now_s >= self._leads_until_s
+
+
 def monotonic_ms() -> int:
     """The clock of a replica and of `asked_ms` in the database's answers. Never goes back."""
     return time.monotonic_ns() // 1_000_000
@@ -128,25 +148,28 @@ class ReplicaRunner(Replicating, RepairHost):
 
     async def stop(self, within_s: float = 10.0) -> None:
         """Hand over if this replica leads, within this time; bring all to the medium, and close.
-        One that is being elected waits for what becomes of that. Cancelled it does not hand over,
-        and is cancelled when it has closed all the same."""
+        One that is being elected waits for what becomes of that first. Cancelled it does not hand
+        over, and is cancelled when it has closed all the same."""
         self._is_stop_asked = True
-        since_s = self._loop.time()
+        waits = StopWait(self._loop.time(), within_s)
         self._queue.put(self._hear_stop)
         try:
-            while self._loop.time() - since_s < self._leaves_within_s(within_s):  # noqa: ASYNC110
+            while not self._is_left(waits):  # noqa: ASYNC110
                 await asyncio.sleep(self._parts.timing.tick_ms / 1_000)
         finally:
             self._queue.put(self._stop)
             await self._join()
 
-    def _leaves_within_s(self, within_s: float) -> float:
-        """How long a stop waits for another one to lead, as far as is known by now."""
+    def _is_left(self, waits: StopWait) -> bool:
+        """Whether a stop waits for no other one to lead, as far as is known by now."""
         if not self._thread.is_alive() or self._failed is not None:
-            return 0.0
-        if not self._is_stop_heard or self._status.is_being_elected:
-            return ELECTED_S
-        return within_s if self._status.role in _LEADING else 0.0
+            return True
+        status = self._status
+        return waits.is_over(
+            self._loop.time(),
+            is_undecided=not self._is_stop_heard or status.is_being_elected,
+            leads=status.role in _LEADING,
+        )
 
     def _hear_stop(self) -> None:
         self._give(StopAsked())

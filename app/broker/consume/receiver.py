@@ -389,15 +389,16 @@ class Receiver:
     async def _write_down(self, fetch: Fetch) -> None:
         """Have the log know of these deliveries before anybody sees them: attempts count for ever.
 
-        When the disk is full they go out all the same; then a crash would forget them.
+        When the disk of a lone node is full they go out all the same; then a crash would forget
+        them. With other replicas a failover would, while the first leases run: it is refused.
         """
         subscription = fetch.subscription
         try:
             written = self._consumer_journal.hand_out(subscription, fetch.leased, fetch.until_ms)
             await written.wait()
-        except DiskFull:
-            return
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, DiskFull) and not self._store.has_gate:
+                return
             self._give_back(subscription, fetch.leased)
             raise
 

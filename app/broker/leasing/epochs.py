@@ -5,6 +5,7 @@ medium. So a lease id says in which life of the node it was given, by no clock: 
 are higher. Event loop only.
 """
 
+import asyncio
 import contextlib
 import secrets
 from collections.abc import Iterable
@@ -34,6 +35,9 @@ LEASES_OF_EPOCH: Final = 1 << 40
 
 RENEWED_AFTER_BYTES: Final = MIB
 """Of the log."""
+
+CONFIRMED_SECONDS: Final = 3.0
+"""How long an epoch that is not the term's waits for other replicas: less than a lease (5 s)."""
 
 
 class LeaseIds:
@@ -130,7 +134,9 @@ class Epochs:
 
         Where other replicas confirm what is written, and the epoch is that of the term, it is not
         waited for: each later term has a higher one, and no lease is answered before what is behind
-        the entry is confirmed, too.
+        the entry is confirmed, too. Where the log knows a later epoch, which is of another database
+        or of one that was restored, it is waited for, and `NotEnoughReplicas` is raised when it is
+        refused, or not confirmed in `CONFIRMED_SECONDS`: the replica resigns.
         """
         newest = 0 if self._state.newest is None else self._state.newest.epoch
         self.current = max(newest, floor) + 1
@@ -145,12 +151,22 @@ class Epochs:
         written = AppendFuture()
         try:
             (appended,) = self._store.append_step((part,), FlushMode.SYNC, written.done)
-            await written.wait()
-        except (DiskFull, SystemBusy, TooManyRequests, NotEnoughReplicas, StoreFailed):
+            await self._confirmed(written)
+        except (DiskFull, SystemBusy, TooManyRequests, StoreFailed):
             self._store.first_steps.append(part)
         else:
             self._store.trim(EPOCHS_TOPIC, QUEUE, appended.first_queue_offset)
             self._written_at = self._store.status().written_end
+
+    async def _confirmed(self, written: AppendFuture) -> None:
+        """A lone node waits for its own disk, however long that takes."""
+        by_s = asyncio.get_running_loop().time() + CONFIRMED_SECONDS
+        if not await written.is_safe_by(by_s if self._store.has_gate else None):
+            raise NotEnoughReplicas(
+                f"no other replica has confirmed epoch {self.current} in {CONFIRMED_SECONDS:g} s",
+                hint="start another replica; and see whether the database was restored",
+                outcome="unknown",
+            )
 
     async def renew(self) -> None:
         """Write the epoch down again when much was written behind it, or its entry would hold a

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from app.broker import Broker
+from app.broker.leasing import epochs
 from app.broker.leasing.epochs import epoch_of
 from app.broker.results import Delivery, PullRequest, ReceiveRequest
+from app.domain.errors import NotEnoughReplicas
 from app.domain.identity import Deletion, Kind
 from app.domain.limits import Limits
 from app.domain.message import Message
@@ -132,3 +134,28 @@ async def test_an_epoch_that_the_term_does_not_prove_is_waited_for() -> None:
     gate.is_open = True
     gate.confirm_all()
     assert await beginning == 10
+
+
+async def test_it_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replica resigns, as its broker does not begin, and another one may have followers."""
+    monkeypatch.setattr(epochs, "CONFIRMED_SECONDS", 0.01)
+    shard, gate = Shard(), HoldingGate()
+    async with shard.term(9, open_gate()):
+        pass
+    with pytest.raises(NotEnoughReplicas) as raised:
+        await shard.term(4, gate).__aenter__()
+    assert raised.value.outcome == "unknown"
+    assert gate.written
+
+
+async def test_a_term_whose_epoch_is_refused_does_not_begin() -> None:
+    """Nothing says then that no other node leads in that epoch."""
+    shard, gate = Shard(), open_gate()
+    async with shard.term(9, open_gate()):
+        pass
+    gate.too_few = "1 more would have to answer"
+    with pytest.raises(NotEnoughReplicas):
+        await shard.term(4, gate).__aenter__()
+    async with shard.term(10, gate) as broker:
+        assert broker.epochs.current == 10
+        gate.too_few = None

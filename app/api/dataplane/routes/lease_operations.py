@@ -69,7 +69,7 @@ RECEIVE_MESSAGES: Final = Operation(
         ),
         204: Answer("No message (format=raw)", headers={**_PARTIAL, **APPLIED, **QUOTA_HEADERS}),
     },
-    problems=(404, 406, 409, 429),
+    problems=(404, 406, 409, 429, 507),
     reads=True,
     across=InTurn(),
 )
@@ -88,7 +88,7 @@ STREAM_GROUP: Final = Operation(
     headers=(CLIENT_ID,),
     query=GROUP_STREAM_PARAMETERS,
     answers={200: stream_of("DeliveredMessage")},
-    problems=(404, 406, 409, 413, 429),
+    problems=(404, 406, 409, 413, 429, 507),
     reads=True,
     leases_by_get=True,
     across=Leased(),
@@ -157,7 +157,7 @@ POLL: Final = Operation(
             },
         ),
     },
-    problems=(404, 406, 409, 429),
+    problems=(404, 406, 409, 429, 507),
     reads=True,
     across=Polled(),
 )

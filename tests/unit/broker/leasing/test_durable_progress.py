@@ -253,6 +253,23 @@ async def test_a_broken_store_hands_nothing_out_and_a_full_disk_does() -> None:
         assert delivery.attempt == 1
 
 
+@pytest.mark.parametrize("how", ["refusal", "failure"])
+async def test_no_lease_goes_out_on_a_full_disk_where_others_may_lead(how: str) -> None:
+    """They would give the message again while the lease runs, and not count it."""
+    async with running() as world:
+        world.store.has_gate = True
+        world.store.fill(TOPIC, 0, numbered(1))
+        assert await world.receive(gone=lambda: True) == []
+        setattr(world.store, how, DiskFull("no room"))
+        with pytest.raises(DiskFull):
+            await world.receive()
+        setattr(world.store, how, None)
+        [delivery] = await world.receive()
+        assert delivery.attempt == 1
+        await world.kill()
+        assert [each.attempt for each in await world.receive()] == [2]
+
+
 async def test_a_snapshot_keeps_the_journal_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.broker.journal.journal.ENTRIES_MAX", 10)
     async with running() as world:

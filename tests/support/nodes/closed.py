@@ -102,6 +102,9 @@ class Access:
     async def remove(self, name: str, _: object = None) -> None:
         await self.get(name)
 
+    def now_ms(self) -> int:
+        return 0
+
     async def rotate(self, name: str, _: object = None, **__: object) -> None:
         await self.get(name)
 

@@ -225,3 +225,12 @@ def test_the_nav_has_every_folder() -> None:
     named = set(re.findall(r"[\w-]+(?:/[\w-]+)*\.md", str(nav)))
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
     assert named == {page for page in pages if not page.startswith("adr/0")}
+
+
+def test_promises_are_proved_by_tests_that_are_there() -> None:
+    """Each promise names its tests by their paths in `tests/`, or in the connector's."""
+    named = re.findall(r"`((?:[a-z_]+/)*test_[a-z_]+\.py)", (DOCS / "promises.md").read_text())
+    assert len(named) > 40
+    folders = (ROOT / "tests", ROOT, ROOT / "spark_connector" / "tests")
+    gone = {name for name in named if not any((each / name).is_file() for each in folders)}
+    assert not gone, f"name the tests of promises.md by where they are: {sorted(gone)}"

@@ -10,6 +10,7 @@ Event loop only.
 """
 
 import asyncio
+import logging
 import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -54,6 +55,8 @@ from app.domain.access.standing import Standing
 from app.domain.errors import CurlewError, InvalidRequest
 from app.domain.limits import Limits
 from app.runtime.system_clock import SystemClock
+
+_LOG: Final = logging.getLogger(__name__)
 
 NEWS_SECONDS: Final = 20.0
 """How long a shard is asked at a time to wait until something is settled."""
@@ -212,6 +215,7 @@ class _GroupStream:
             if not self._opened.done():
                 self._opened.set_exception(error)
             elif not isinstance(error, CurlewError):
+                _LOG.exception("the place of a group's stream is lost")
                 raise
         finally:
             self._end(End(StreamEnd.DRAINING))

@@ -2,12 +2,14 @@
 
 A shard says how many messages of the stream are unsettled, and until when they are leased. What it
 said last counts, until that time at most: a shard that goes away says nothing any more, and one
-that comes back (in a later epoch) knows nothing of what it gave before. So too little may be given
-for a while, never too much but for leases that were extended before their shard went away.
+that comes back (in a later epoch) knows nothing of what it gave before, and holds it for
+`HELD_DELIVERY_MS_MAX` at most. So too little may be given for a while, never too much but for
+leases that were extended before their shard went away.
 What a node of a version before gives, which says nothing of it, counts until its leases end.
 """
 
 from app.broker.streams.credit_elsewhere import Unsettled
+from app.domain.limits import HELD_DELIVERY_MS_MAX
 
 _UNSAID: tuple[int, int] = (0, 0)
 """Epoch and version of a shard that has said nothing."""
@@ -26,13 +28,22 @@ class UnsettledOfShards:
 
     def note(self, shard: str, said: Unsettled, now_s: float) -> bool:
         """A shard says it; whether that is news, and not older than what is known."""
-        version = said.epoch, said.version
-        if version <= self._said.get(shard, _UNSAID):
+        version, known = (said.epoch, said.version), self._said.get(shard, _UNSAID)
+        if version <= known:
             return False
+        if said.epoch > known[0]:
+            self._cap(shard, now_s + HELD_DELIVERY_MS_MAX / 1_000)
         self._said[shard] = version
         self._counts[shard, said.epoch] = said.messages, now_s + said.left_ms / 1_000
         self._sweep(now_s)
         return True
+
+    def _cap(self, shard: str, most_s: float) -> None:
+        """Have what a shard gave in earlier epochs count until then at most: in a later one it
+        holds no delivery of before for longer."""
+        for key, (count, until_s) in self._counts.items():
+            if key[0] == shard:
+                self._counts[key] = count, min(until_s, most_s)
 
     def count_unsaid(self, shard: str, messages: int, until_s: float) -> None:
         """A shard gives messages, and says nothing of what is settled: they count until `until_s`,

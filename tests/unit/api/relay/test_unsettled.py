@@ -2,6 +2,7 @@
 
 from app.api.relay.streams.unsettled import UnsettledOfShards
 from app.broker.streams.credit_elsewhere import Unsettled
+from app.domain.limits import HELD_DELIVERY_MS_MAX
 
 
 def test_shards_use_up_one_credit_and_what_is_older_says_nothing() -> None:
@@ -48,3 +49,12 @@ def test_what_was_given_in_an_earlier_epoch_counts_beside_that_of_the_new_one() 
     assert (unsettled.room(0.5), unsettled.is_used("a")) == (2, False)
     assert not unsettled.note("a", Unsettled(1, 99, 4, 9_000), 0.5)
     assert unsettled.room(5.0) == 4
+
+
+def test_what_was_given_before_a_failover_counts_no_longer_than_the_next_leader_holds_it() -> None:
+    held_s = HELD_DELIVERY_MS_MAX / 1_000
+    unsettled = UnsettledOfShards(4)
+    unsettled.note("a", Unsettled(1, 5, 2, 12 * 3_600_000), 0.0)
+    unsettled.note("b", Unsettled(1, 5, 1, 3_600_000), 0.0)
+    assert unsettled.note("a", Unsettled(2, 1, 0, 0), 10.0)
+    assert [unsettled.room(at_s) for at_s in (10.0, held_s + 9, held_s + 10)] == [1, 1, 3]

@@ -27,6 +27,14 @@ def known_shard(services: Services, name: str) -> ShardView:
     return known
 
 
+def leader_answers(services: Services, shard: str) -> bool:
+    """Whether a node that leads it answers, as far as this one knows."""
+    relay = services.relay
+    if relay is None or (services.led is not None and shard == services.metadata.shard):
+        return True
+    return relay.is_up(shard)
+
+
 def own_replica(services: Services, shard: str, node_id: str) -> Replicas | None:
     """That of this node, if it is the one that is meant; None: another node has it. Raises
     `ReplicaNotFound` where this node has the replica of another shard by now."""

@@ -28,13 +28,15 @@ from app.api.control.routes.groups import (
     subscriptions,
     traces,
 )
-from app.api.control.routes.shards import drain, elect, replicas
+from app.api.control.routes.shards import drain, elect, hand_over, replicas, topic_routes
 from app.api.dataplane import routes
 
 ROUTERS: Final = (
     producers.router,
     topics.router,
+    topic_routes.router,
     cluster.router,
+    hand_over.router,
     drain.router,
     elect.router,
     replicas.router,

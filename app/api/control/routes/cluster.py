@@ -1,46 +1,33 @@
-"""Where things are: the shards of a topic's queues, and the nodes and shards of the cluster."""
+"""The nodes and shards of the cluster, and what happened to them."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from hashlib import blake2b
 from http import HTTPStatus
-from typing import Annotated, Final, NamedTuple, Self
+from typing import Annotated, Final, NamedTuple
 
-from fastapi import Depends, Query, Request, Response
+from fastapi import Query
 from msgspec import Struct
 from msgspec.json import Decoder
 from msgspec.structs import astuple
 from pydantic import Field
-from pydantic.main import IncEx
 
-from app.api.aims.of_names import A_SHARD
 from app.api.control.dependencies import (
     Services,
-    TopicNames,
     WithAccess,
     WithPageSize,
     WithServices,
-    json_body,
-    named_topics,
 )
+from app.api.control.known_shards import leader_answers
 from app.api.control.operation_router import OperationRouter
-from app.api.control.schemas.schemas import AnswerModel, DryRunBody, NodeDocument
+from app.api.control.schemas.schemas import AnswerModel, NodeDocument
 from app.api.formats.decoding import DECODE_FAULTS
-from app.api.http.conditions import WithDryRun, is_dry_run
-from app.api.http.entity_tags import is_known
-from app.api.http.json_line import JsonLine
 from app.api.http.request_context import RequestContext
-from app.api.operations.answers import ETAG_HEADER
-from app.api.operations.operation import Action, Answer, Body
-from app.api.ports import Replicas, Snapshot
+from app.api.operations.operation import Action
+from app.api.ports import Replicas
 from app.api.relay.calls import CallRequest
 from app.api.relay.envelope import is_at_its_end
 from app.api.relay.relay import Relay
-from app.broker.read.topic_ends import check_count
-from app.broker.topic_lookup import find_topic
-from app.cluster import ClusterEvent, ShardView
-from app.domain.errors import CurlewError, HandOverRefused, IllegalPage, NotLeader, ShardNotFound
+from app.cluster import ClusterEvent
+from app.domain.errors import CurlewError, IllegalPage
 from app.domain.shards.takes import Takes
 
 router = OperationRouter("cluster")
@@ -48,53 +35,6 @@ router = OperationRouter("cluster")
 _SEQ_DIGITS_MAX: Final = 18
 LEADER_SECONDS: Final = 1.0
 """How long the leader of another shard is waited for."""
-NODE_CHARS_MAX: Final = 64
-"""Of the id of a node that a request names."""
-VALID_MS: Final = 30_000
-"""How long a client may keep a route without asking whether it is still this one."""
-
-_VERSION: Final[IncEx] = {"metadata_version"}
-_OF_EACH: Final[Mapping[str, IncEx]] = {"__all__": _VERSION}
-_VERSIONS: Final[Mapping[str, IncEx | bool]] = {"metadata_version": True, "routes": _OF_EACH}
-"""What makes no other route, or no other routes: it rises with any change."""
-
-
-class RouteQueueDocument(AnswerModel):
-    """Where a queue is."""
-
-    queue_id: int = Field(description="The queue within its topic")
-    shard: str = Field(description="The shard that has it")
-    perm: str = Field(description="What clients may do with it: rw, r, w or none")
-    takes: Takes = Field(
-        description="Of new messages: `all`; `keyed`: its shard drains, those whose sharding key"
-        " belongs there; `none`: keys of a shard that drains have moved to the queues that take"
-        " all, by the hash over their number"
-    )
-    epoch: int = Field(description="In which its shard is led; it rises with each start")
-    leader: str | None = Field(
-        description="The URL of the node that leads the shard; null: none that answers is known"
-    )
-    replicas: list[str] = Field(description="URLs of the nodes that have it in sync")
-
-
-class RouteDocument(AnswerModel):
-    """Where the queues of a topic are."""
-
-    topic: str
-    generation: int = Field(description="Tells topics of the same name apart")
-    metadata_version: int = Field(description="What the node that was asked knows")
-    valid_ms: int = Field(description="How long it may be kept; NOT_LEADER ends it earlier")
-    write_queues: int = Field(description="Over so many queues a sharding key is hashed")
-    queues: list[RouteQueueDocument] = Field(description="All queues, in order")
-
-
-class RoutesDocument(AnswerModel):
-    """Where the queues of several topics are."""
-
-    metadata_version: int = Field(description="What the node that was asked knows")
-    valid_ms: int = Field(description="How long they may be kept; NOT_LEADER ends it earlier")
-    routes: list[RouteDocument] = Field(description="Of the topics that exist, as they were named")
-    missing: list[str] = Field(description="Topics that do not exist")
 
 
 class ReplicaDocument(AnswerModel):
@@ -197,44 +137,6 @@ class ClusterEventsDocument(AnswerModel):
 
 
 @router.serve(
-    "GET /v1/topics/{topic}/route",
-    "Which node leads each queue of a topic",
-    needs={"topic": Action.GET},
-    answers={
-        200: Answer("Where the queues are", RouteDocument, ETAG_HEADER),
-        304: Answer("It is still the one of `If-None-Match`", headers=ETAG_HEADER),
-    },
-)
-async def get_route(topic: str, services: WithServices, request: Request) -> Response:
-    """For clients that ask the node of a queue themselves; any node takes any request all the same.
-    `NOT_LEADER` says that it is another one by now."""
-    find_topic(services.metadata, topic)
-    places = _Places.of(services)
-    return _tagged(request, lambda: places.route_of(topic), _VERSION)
-
-
-@router.serve(
-    "GET /v1/route",
-    "Which node leads each queue of several topics",
-    needs={"topic": Action.GET},
-    answers={
-        200: Answer("Where the queues are", RoutesDocument, ETAG_HEADER),
-        304: Answer("They are still those of `If-None-Match`", headers=ETAG_HEADER),
-    },
-)
-async def get_routes(
-    topics: TopicNames, services: WithServices, access: WithAccess, request: Request
-) -> Response:
-    """As `get_route`, for several topics; those that do not exist are in `missing`."""
-    names, hidden = named_topics(access, topics)
-    if names or not hidden:
-        check_count(names, services.limits)
-    places = _Places.of(services)
-    made = partial(places.routes_of, names, hidden)
-    return await asyncio.to_thread(_tagged, request, made, _VERSIONS)
-
-
-@router.serve(
     "GET /v1/cluster",
     "The nodes and shards of the cluster",
     needs={"cluster": Action.GET},
@@ -257,7 +159,7 @@ async def get_cluster(services: WithServices, access: WithAccess) -> ClusterDocu
             epoch=each.epoch,
             leader=each.leader or None,
             leader_url=each.advertise_url or None,
-            answers=_answers(services, each.name) and each.name not in said.silent,
+            answers=leader_answers(services, each.name) and each.name not in said.silent,
             queues=counts[each.name],
             takes=each.takes,
             target_replicas=each.target_replicas,
@@ -301,147 +203,6 @@ async def get_cluster_events(
     shown = [ClusterEventDocument.of(each) for each in found[:page_size]]
     more = str(shown[-1].seq) if len(found) > page_size else None
     return ClusterEventsDocument(events=shown, next_page_token=more)
-
-
-class HandOverBody(DryRunBody):
-    """Which node is to lead a shard."""
-
-    node: str | None = Field(
-        default=None,
-        max_length=NODE_CHARS_MAX,
-        description="Its id; left out: the replica in sync that has most",
-        examples=["4f1d0a2b"],
-    )
-
-
-class HandOverDocument(AnswerModel):
-    """A hand-over that has begun, or what it would be."""
-
-    shard: str
-    epoch: int = Field(description="In which the shard is led now; the next one is higher")
-    leader: str = Field(description="The id of the node that leads it now")
-    to: str = Field(description="The id of the node that is to lead it")
-    changed: bool = Field(description="Whether that is another node")
-    dry_run: bool = Field(description="Whether nothing was done")
-
-
-@router.serve(
-    "POST /v1/shards/{shard}/hand-over",
-    "Have another node lead a shard",
-    needs={"cluster": Action.ADMIN},
-    body=Body(
-        HandOverBody,
-        examples={"to a certain node": {"node": "4f1d0a2b"}, "to whoever has most": {}},
-    ),
-    answers={
-        200: Answer("The node leads it already; or with dry_run, what would be", HandOverDocument),
-        202: Answer("The hand-over has begun: `GET /v1/cluster` says who leads", HandOverDocument),
-    },
-    problems=(404, 409, 421, 503),
-    aim=A_SHARD,
-)
-async def hand_over_shard(
-    shard: str,
-    services: WithServices,
-    access: WithAccess,
-    body: Annotated[HandOverBody, Depends(json_body(HandOverBody))],
-    response: Response,
-    dry_run: WithDryRun = None,
-) -> HandOverDocument:
-    """Only a replica in sync can take over, so nothing that is confirmed is lost: the leader takes
-    no new work, waits until the other one has everything, and names it. Requests in between are
-    carried there, or refused with 503, `not_stored`, for a fraction of a second. Where the other
-    one does not come in two seconds, the leader begins a new term itself. A node that cannot take
-    over is 409 `HAND_OVER_REFUSED`, with the reason and how far it is behind. Asked again while it
-    is under way nothing is done twice."""
-    known = services.metadata.snapshot.shards.get(shard)
-    if known is None:
-        names = ", ".join(sorted(services.metadata.snapshot.shards)) or "none"
-        raise ShardNotFound(f"there is no shard {shard!r}", hint=f"there are: {names}")
-    if shard != services.metadata.shard:
-        raise NotLeader("the hand-over", shard, known.advertise_url or None, known.epoch)
-    if services.replicas is None:
-        raise HandOverRefused(
-            f"the shard {shard!r} is a lone node's: no other node has a replica of it",
-            hint="a shard that is made with --replicas can be handed over",
-            fields={"shard": shard, "node": body.node, "reason": "one_replica"},
-        )
-    to, is_dry = services.replicas.successor(body.node), is_dry_run(dry_run, body.asks_for_dry_run)
-    changed = to != known.leader
-    if changed and not is_dry:
-        services.replicas.hand_over_to(to, access.caller.name or "somebody without a key")
-        response.status_code = 202
-    return HandOverDocument(
-        shard=shard,
-        epoch=known.epoch,
-        leader=known.leader,
-        to=to,
-        changed=changed,
-        dry_run=is_dry,
-    )
-
-
-class _Places(NamedTuple):
-    """What the node that was asked knows of shards, at one moment; nobody changes it."""
-
-    snapshot: Snapshot
-    own: str
-    leaders: Mapping[str, str | None]
-    """The URL of who leads, by shard."""
-
-    @classmethod
-    def of(cls, services: Services) -> Self:
-        snapshot = services.metadata.snapshot
-        shards = snapshot.shards.items()
-        leaders = {name: _leader_of(services, shard) for name, shard in shards}
-        return cls(snapshot, services.metadata.shard, leaders)
-
-    def route_of(self, topic: str) -> RouteDocument:
-        """Of a topic that exists."""
-        view = self.snapshot.topics[topic]
-        queues = []
-        for queue_id in range(view.queues):
-            name = view.shard_of(queue_id) or self.own
-            known, url = self.snapshot.shards.get(name), self.leaders.get(name)
-            queues.append(
-                RouteQueueDocument(
-                    queue_id=queue_id,
-                    shard=name,
-                    perm=view.permission_of(queue_id).value,
-                    takes=view.takes_of(queue_id),
-                    epoch=0 if known is None else known.epoch,
-                    leader=url,
-                    replicas=_in_sync_at(known, url),
-                )
-            )
-        return RouteDocument(
-            topic=topic,
-            generation=view.generation,
-            metadata_version=self.snapshot.version,
-            valid_ms=VALID_MS,
-            write_queues=view.write_queues,
-            queues=queues,
-        )
-
-    def routes_of(self, names: Sequence[str], hidden: Sequence[str]) -> RoutesDocument:
-        """Of those that exist. `hidden` ones are missing to the caller."""
-        named = dict.fromkeys(names)
-        return RoutesDocument(
-            metadata_version=self.snapshot.version,
-            valid_ms=VALID_MS,
-            routes=[self.route_of(name) for name in named if name in self.snapshot.topics],
-            missing=[*(name for name in named if name not in self.snapshot.topics), *hidden],
-        )
-
-
-def _tagged(request: Request, make: Callable[[], AnswerModel], rest: IncEx) -> Response:
-    """The document, unless the request knows it. `rest` is what makes no other one."""
-    document = make()
-    said = document.model_dump_json(exclude=rest).encode()
-    tag = f'W/"{blake2b(said, digest_size=12).hexdigest()}"'
-    if is_known(request.headers.get("if-none-match", "").encode("latin-1") or None, tag.encode()):
-        return Response(status_code=304, headers={"ETag": tag})
-    return JsonLine(document.model_dump(mode="json"), headers={"ETag": tag})
 
 
 def _seq_in(token: str) -> int:
@@ -561,28 +322,3 @@ async def _asked(relay: Relay, access: RequestContext, shard: str) -> _Cluster |
     except CurlewError:
         return None
     return _Cluster([])
-
-
-def _answers(services: Services, shard: str) -> bool:
-    """Whether a node that leads it answers, as far as this one knows."""
-    relay = services.relay
-    if relay is None or (services.led is not None and shard == services.metadata.shard):
-        return True
-    return relay.is_up(shard)
-
-
-def _in_sync_at(shard: ShardView | None, leader_url: str | None) -> list[str]:
-    """URLs of the nodes that have it in sync; of a lone node's that of who leads."""
-    if shard is None or not shard.members:
-        return [] if leader_url is None else [leader_url]
-    return [
-        each.advertise_url
-        for each in shard.members
-        if each.node_id in shard.in_sync and each.advertise_url is not None
-    ]
-
-
-def _leader_of(services: Services, shard: ShardView | None) -> str | None:
-    if shard is None or not _answers(services, shard.name):
-        return None
-    return shard.advertise_url or None

@@ -1,1 +1,1 @@
-"""Routes of shards: what an operator does with their replicas."""
+"""Routes of shards: who leads the queues of a topic, and what an operator does with shards."""

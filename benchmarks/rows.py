@@ -16,7 +16,7 @@ from benchmarks.frames import request_frame, request_record
 from benchmarks.in_process.polls import beside_one_pull
 from benchmarks.in_process.timers import measure_lateness
 from benchmarks.in_process.waking import Waiting, delays_ms, pulling, receiving
-from benchmarks.load import Connection, generate, wrk
+from benchmarks.load import Connection, Work, generate, wrk
 from benchmarks.row import Row
 from benchmarks.servers import node, running
 
@@ -52,7 +52,9 @@ def single_send(flush: str, connections: int) -> Callable[[float], tuple[float, 
     return measure
 
 
-def _posting(path: str, body: bytes, messages: int, *headers: str) -> Callable[..., Iterator[int]]:
+def posting(path: str, body: bytes, messages: int, *headers: str) -> Work:
+    """Post it again and again; each is so many messages."""
+
     def work(url: str, _number: int) -> Iterator[int]:
         connection = Connection(url)
         request = connection.build("POST", path, body, *headers)
@@ -84,16 +86,16 @@ def send_frames(seconds: float, *, tls: bool = False) -> float:
         return generate(_posting_frames(), url, 1, seconds).per_second
 
 
-def _posting_frames() -> Callable[..., Iterator[int]]:
+def _posting_frames() -> Work:
     body = request_frame([request_record(TOPIC, BODY)] * FRAME_MESSAGES)
-    return _posting(f"{send_path()}:batch", body, FRAME_MESSAGES, f"Content-Type: {FRAME}")
+    return posting(f"{send_path()}:batch", body, FRAME_MESSAGES, f"Content-Type: {FRAME}")
 
 
 def batch_json(seconds: float) -> tuple[float, float]:
     """Messages a second in JSON batches."""
     document = {"messages": [{"text": BODY.decode()} for _ in range(100)]}
     body = json.dumps(document).encode()
-    post = _posting(f"{send_path()}:batch", body, 100, "Content-Type: application/json")
+    post = posting(f"{send_path()}:batch", body, 100, "Content-Type: application/json")
     with running("benchmarks.baselines", "sink") as (url, _):
         baseline = generate(post, url, 1, seconds)
     with node() as (url, _):

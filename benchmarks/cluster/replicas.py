@@ -7,9 +7,7 @@ processor time a message of the leader and of all followers together. Needs wrk 
 """
 
 import argparse
-import os
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -21,8 +19,8 @@ from typing import Final
 import httpx
 
 from app.cluster import migrate
-from benchmarks.frames import request_frame, request_record
-from benchmarks.load import Connection, Work, generate, wrk
+from benchmarks.cluster.loads import BODY, CONNECTIONS, TOPIC, idle_ms, posting_frames, spent_s
+from benchmarks.load import generate, wrk
 from benchmarks.servers import running
 from tests.support.cluster.three_processes import leads_all
 from tests.support.metadata.postgres import PostgresServer
@@ -30,13 +28,6 @@ from tests.support.nodes.free_ports import free_port
 from tests.support.nodes.waiting import wait_until
 
 REPLICAS: Final = (1, 2, 3)
-BODY: Final = b"x" * 1024
-TOPIC: Final = "bench"
-FRAME_MESSAGES: Final = 1_000
-CONNECTIONS: Final = 64
-IDLE_SENDS: Final = 400
-IDLE_PAUSE_S: Final = 0.003
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
@@ -49,7 +40,7 @@ class Nodes:
 
     def spent_s(self) -> tuple[float, float]:
         """Processor time so far: of the leader, and of all followers."""
-        return _spent_s(self.leader_pid), sum(map(_spent_s, self.follower_pids))
+        return spent_s(self.leader_pid), sum(map(spent_s, self.follower_pids))
 
 
 @dataclass
@@ -64,11 +55,6 @@ class Figures:
     single_follower_us: list[float] = field(default_factory=list)
     idle_p50_ms: list[float] = field(default_factory=list)
     idle_p99_ms: list[float] = field(default_factory=list)
-
-
-def _spent_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 @contextmanager
@@ -100,45 +86,13 @@ def _has_all(url: str) -> bool:
     return leads_all(httpx.get(f"{url}/metrics").text)
 
 
-def _posting_frames() -> Work:
-    body = request_frame([request_record(TOPIC, BODY)] * FRAME_MESSAGES)
-    path = f"/v1/topics/{TOPIC}/messages:batch?queue_id=0"
-
-    def work(url: str, _number: int) -> Iterator[int]:
-        connection = Connection(url)
-        kind = "Content-Type: application/vnd.curlew.batch"
-        request = connection.build("POST", path, body, kind)
-        yield 0
-        while True:
-            status, _, answer = connection.exchange(request)
-            assert status in {200, 201}, answer[:300]
-            yield FRAME_MESSAGES
-
-    return work
-
-
-def _idle_ms(url: str) -> list[float]:
-    """How long each send takes where nothing else is asked."""
-    connection = Connection(url)
-    request = connection.build("POST", f"/v1/topics/{TOPIC}/messages?queue_id=0", BODY)
-    taken: list[float] = []
-    for _ in range(IDLE_SENDS):
-        time.sleep(IDLE_PAUSE_S)
-        began = time.perf_counter()
-        status, _, answer = connection.exchange(request)
-        taken.append(1_000 * (time.perf_counter() - began))
-        assert status == 201, answer[:300]
-    connection.close()
-    return taken
-
-
 def measure(found: Nodes, seconds: float, into: Figures) -> None:
     """One run."""
-    idle = _idle_ms(found.leader_url)
+    idle = idle_ms(found.leader_url)
     into.idle_p50_ms.append(median(idle))
     into.idle_p99_ms.append(quantiles(idle, n=100)[98])
     before = found.spent_s()
-    rate = generate(_posting_frames(), found.leader_url, 1, seconds).per_second
+    rate = generate(posting_frames(), found.leader_url, 1, seconds).per_second
     after = found.spent_s()
     into.frames.append(rate)
     into.frame_leader_us.append(1e6 * (after[0] - before[0]) / (rate * seconds))

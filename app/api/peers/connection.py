@@ -99,6 +99,8 @@ class PeerConnection(Connecting):
         self.is_to_head = False
         """Whether the request is a HEAD, whose answer has no body, whatever length it names."""
         self.is_complete = False
+        self._keeps_alive = False
+        """As the parser says it at the end of the head: behind a body it says no to everything."""
         self._parts: list[bytes] = []
         self._size = 0
         self._is_paused = False
@@ -153,6 +155,7 @@ class PeerConnection(Connecting):
     def on_headers_complete(self) -> None:
         if self._parser.get_status_code() >= 200:
             self.status = self._parser.get_status_code()
+            self._keeps_alive = self._parser.should_keep_alive()
             self.is_complete = self.is_to_head
         else:  # a 100 Continue that nobody asked for
             self.headers = []
@@ -208,7 +211,7 @@ class PeerConnection(Connecting):
 
     def is_reusable(self) -> bool:
         """Whether another request may follow; then it is ready for it."""
-        if not self.is_open or not self.is_complete or not self._parser.should_keep_alive():
+        if not (self.is_open and self.is_complete and self._keeps_alive):
             return False
         self._reset()
         return True

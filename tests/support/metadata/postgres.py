@@ -154,7 +154,7 @@ class PostgresServer:
             *("--encoding=UTF8", "--locale=C"),
         ]
         if self._spawn(command).wait(timeout=_START_S):
-            pytest.fail(f"initdb failed: {self._log.read_text()}")
+            pytest.fail(f"initdb failed: {self.log.read_text()}")
 
     def _settings(self) -> dict[str, str]:
         return {**_SETTINGS, "listen_addresses": self._addresses, "port": str(self.port)}
@@ -167,7 +167,7 @@ class PostgresServer:
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
         """Start a program as the server's account, with its output in the log."""
         account = self._account
-        with self._log.open("ab") as log:
+        with self.log.open("ab") as log:
             return subprocess.Popen(
                 command,
                 stdout=log,
@@ -186,7 +186,7 @@ class PostgresServer:
                 psycopg.connect(self.url("postgres"), connect_timeout=5).close()
             except psycopg.OperationalError:
                 if self._process_ended(within_s=0.02) or time.monotonic() > deadline:
-                    pytest.fail(f"PostgreSQL did not start: {self._log.read_text()}")
+                    pytest.fail(f"PostgreSQL did not start: {self.log.read_text()}")
             else:
                 return
 
@@ -206,7 +206,7 @@ class PostgresServer:
         return str(self._directory / "data")
 
     @property
-    def _log(self) -> Path:
+    def log(self) -> Path:
         return self._directory / "log"
 
 

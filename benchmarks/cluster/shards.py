@@ -1,0 +1,241 @@
+"""What several shards cost: requests that are carried, batches that are parted, an idle cluster.
+
+    python -m benchmarks.cluster.shards [--runs 5] [--seconds 3]
+
+Three nodes lead a shard each, with a topic of three queues, one in each. All nodes, PostgreSQL and
+the load share the machine's cores, so what counts is the processor time a message of all nodes
+together; PostgreSQL's is not in it. Needs wrk and PostgreSQL.
+"""
+
+import argparse
+import re
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from secrets import token_hex
+from statistics import median, quantiles
+from typing import Final
+
+import httpx
+import psycopg
+
+from app.cluster import migrate
+from benchmarks.cluster.loads import (
+    BODY,
+    CONNECTIONS,
+    TOPIC,
+    idle_ms,
+    posting_frames,
+    posting_json,
+    send_path,
+    spent_s,
+)
+from benchmarks.load import Work, generate, wrk
+from benchmarks.servers import running
+from tests.support.metadata.postgres import PostgresServer
+from tests.support.nodes.free_ports import free_port
+from tests.support.nodes.waiting import wait_until
+
+SHARDS: Final = ("a", "b", "c")
+BATCH_MESSAGES: Final = 300
+IDLE_S: Final = 20
+_STATEMENT: Final = re.compile(r"LOG: +(?:statement|execute [^:]*): (?!BEGIN|COMMIT|ROLLBACK)")
+
+Figures = dict[str, list[float]]
+"""By the name of a row, a value for each run."""
+
+
+@dataclass
+class Nodes:
+    """Each leads a queue of the topic; `urls[n]` leads queue n."""
+
+    urls: list[str]
+    pids: list[int]
+
+    def spent_s(self) -> float:
+        """Processor time of all together so far."""
+        return sum(map(spent_s, self.pids))
+
+    def cost_us(self, run: Callable[[], float], seconds: float) -> tuple[float, float]:
+        """(messages a second, processor time a message) of what `run` gives as a rate."""
+        before = self.spent_s()
+        rate = run()
+        return rate, 1e6 * (self.spent_s() - before) / (rate * seconds)
+
+
+@contextmanager
+def nodes(server: PostgresServer, shards: tuple[str, ...]) -> Iterator[Nodes]:
+    """One of each shard, with a topic of three queues spread over them."""
+    with ExitStack() as stack:
+        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="curlew-bench-")))
+        url = server.new_database()
+        migrate(url)
+        for name, text in (("secret", token_hex(32)), ("database.url", url)):
+            (root / name).touch(0o600)
+            (root / name).write_text(text)
+        pids: dict[str, int] = {}
+        for shard in shards:
+            flags = [
+                *("--port", "0", "--data-dir", str(root / shard), "--shard", shard),
+                *("--database-url-file", str(root / "database.url")),
+                *("--cluster-listen", f"127.0.0.1:{free_port()}"),
+                *("--cluster-secret-file", str(root / "secret")),
+            ]
+            address, pid = stack.enter_context(running("app.cli", "dev", *flags))
+            pids[address] = pid
+        first = next(iter(pids))
+        httpx.put(
+            f"{first}/v1/topics/{TOPIC}", json={"queues": 3, "flush": "async"}
+        ).raise_for_status()
+        for address in pids:
+            wait_until(partial(_has_route, address))
+        queues = _route(first).json()["queues"]
+        urls = [queue["leader"] for queue in queues]
+        yield Nodes(urls, list(pids.values()))
+
+
+def _has_route(url: str) -> bool:
+    return _route(url).is_success
+
+
+def _route(url: str) -> httpx.Response:
+    return httpx.get(f"{url}/v1/topics/{TOPIC}/route")
+
+
+def _singles(url: str, connections: int, seconds: float) -> float:
+    return wrk(url, BODY, connections, seconds).per_second
+
+
+def _moved(work: Work, url: str, processes: int, seconds: float) -> float:
+    return generate(work, url, processes, seconds).per_second
+
+
+def measure_carried(found: Nodes, seconds: float, into: Figures) -> None:
+    """The same requests for queue 1, asked of its own node and of another one."""
+    for where, url in (("direct", found.urls[1]), ("carried", found.urls[0])):
+        idle = idle_ms(url, 1)
+        into[f"idle p50 {where}"].append(median(idle))
+        into[f"idle p99 {where}"].append(quantiles(idle, n=100)[98])
+        single = f"{url}{send_path(1)}"
+        _, cost = found.cost_us(partial(_singles, single, CONNECTIONS, seconds), seconds)
+        into[f"single {where}"].append(cost)
+        _, cost = found.cost_us(partial(_moved, posting_frames(1), url, 1, seconds), seconds)
+        into[f"frames {where}"].append(cost)
+
+
+def measure_parted(found: Nodes, seconds: float, into: Figures) -> None:
+    """Batches for the queue of the node that is asked, and for those of all three."""
+    for where, queue_ids in (("one", (0,)), ("three", (0, 1, 2))):
+        work = posting_json(queue_ids, BATCH_MESSAGES)
+        run = partial(_moved, work, found.urls[0], 1, seconds)
+        rate, cost = found.cost_us(run, seconds)
+        into[f"batch rate {where}"].append(rate)
+        into[f"batch {where}"].append(cost)
+
+
+def measure_spread(found: Nodes, where: str, seconds: float, into: Figures) -> None:
+    """As many connections as ever, a third for each queue, at the node that leads it."""
+
+    def singles() -> float:
+        each = CONNECTIONS // len(found.urls)
+        with ThreadPoolExecutor(len(found.urls)) as pool:
+            runs = [
+                pool.submit(_singles, f"{url}{send_path(queue_id)}", each, seconds)
+                for queue_id, url in enumerate(found.urls)
+            ]
+        return sum(run.result() for run in runs)
+
+    rate, cost = found.cost_us(singles, seconds)
+    into[f"spread single rate {where}"].append(rate)
+    into[f"spread single {where}"].append(cost)
+    run = partial(_moved, _frames_at_leaders(found.urls), "", len(found.urls), seconds)
+    rate, cost = found.cost_us(run, seconds)
+    into[f"spread frames rate {where}"].append(rate)
+    into[f"spread frames {where}"].append(cost)
+
+
+def _frames_at_leaders(urls: list[str]) -> Work:
+    def work(_url: str, number: int) -> Iterator[int]:
+        return posting_frames(number)(urls[number], number)
+
+    return work
+
+
+def measure_idle(server: PostgresServer, found: Nodes, into: Figures) -> None:
+    """Statements a second on the database, and processor time, while nobody asks for anything."""
+    with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET log_statement = 'all'")
+        connection.execute("SELECT pg_reload_conf()")
+        time.sleep(1)
+        before, spent = server.log.stat().st_size, found.spent_s()
+        time.sleep(IDLE_S)
+        spent = found.spent_s() - spent
+        with server.log.open("rb") as log:
+            log.seek(before)
+            written = log.read().decode()
+        connection.execute("ALTER SYSTEM RESET log_statement")
+        connection.execute("SELECT pg_reload_conf()")
+    into["idle statements"].append(len(_STATEMENT.findall(written)) / IDLE_S)
+    into["idle processor"].append(100 * spent / IDLE_S)
+
+
+_ROWS: Final = (
+    ("one send where all is idle, p50, ms", "direct", "carried", "idle p50"),
+    ("the same, p99, ms", "direct", "carried", "idle p99"),
+    ("single sends of 1 KiB, 64 connections, µs a message", "direct", "carried", "single"),
+    ("frames of 1,000 x 1 KiB, µs a message", "direct", "carried", "frames"),
+    ("JSON batches of 300 x 1 KiB, messages a second", "one", "three", "batch rate"),
+    ("the same, µs a message", "one", "three", "batch"),
+    ("single sends at leaders, a second", "one", "three", "spread single rate"),
+    ("the same, µs a message", "one", "three", "spread single"),
+    ("frames at leaders, messages a second", "one", "three", "spread frames rate"),
+    ("the same, µs a message", "one", "three", "spread frames"),
+)
+
+
+def _table(figures: Figures) -> Iterator[str]:
+    yield "| | First | Second | Second to first, pairs |"
+    yield "|---|---|---|---|"
+    for name, sooner, later, row in _ROWS:
+        first, second = figures[f"{row} {sooner}"], figures[f"{row} {later}"]
+        ratio = median(of / to for to, of in zip(first, second, strict=True))
+        middle = f"{sooner} {median(first):.3g} | {later} {median(second):.3g}"
+        yield f"| {name} | {middle} | {ratio:.2f} |"
+    for name, row in (
+        ("statements a second on the database", "idle statements"),
+        ("processor time of the nodes, % of a core", "idle processor"),
+    ):
+        yield f"| idle: {name} | | {median(figures[row]):.3g} | |"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3)
+    options = parser.parse_args()
+    figures: Figures = defaultdict(list)
+    server = PostgresServer.create()
+    try:
+        for number in range(options.runs):
+            with nodes(server, SHARDS[:1]) as one:
+                measure_spread(one, "one", options.seconds, figures)
+            with nodes(server, SHARDS) as three:
+                measure_spread(three, "three", options.seconds, figures)
+                measure_carried(three, options.seconds, figures)
+                measure_parted(three, options.seconds, figures)
+                if number == 0:
+                    measure_idle(server, three, figures)
+    finally:
+        server.destroy()
+    print(*_table(figures), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

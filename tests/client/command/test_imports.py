@@ -51,12 +51,12 @@ def test_the_version_is_told_without_reading_what_is_installed() -> None:
     assert shown.stdout == f"curlew {version('curlew')}\nFalse\n"
 
 
-def test_a_version_that_no_folder_tells_is_read(
+def test_without_the_server_the_version_is_the_clients(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(entry, "_version_by_folder", lambda _name: None)
+    monkeypatch.setattr(entry, "_version_by_folder", {"curlew_client": "7.5"}.get)
     assert entry.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"curlew {version('curlew')}\n"
+    assert capsys.readouterr().out == "curlew-client 7.5\n"
 
 
 def test_a_folder_tells_the_version_of_its_distribution(

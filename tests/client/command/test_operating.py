@@ -220,11 +220,3 @@ def test_principals_and_their_keys(run: Run, tmp_path: Path) -> None:
         assert run("principal", "delete", "ci", "--yes", *admin).status == 0
         (tmp_path / "wrong").write_text("curlew_nonsense")
         assert run("topic", "list", *at, "--key-file", str(tmp_path / "wrong")).status == 4
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_every_command(shell: str, run: Run) -> None:
-    done = run("completion", shell)
-    assert done.status == 0
-    for word in ("redrive", "rollback", "whoami", "trace", "--sharding-key"):
-        assert word.removeprefix("--") in done.out

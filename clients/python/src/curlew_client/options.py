@@ -6,8 +6,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from curlew_client.wire.durations import Duration, seconds_of
@@ -26,8 +25,7 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(NamedTuple):
     """How a client works. Durations are seconds, texts such as `30s`, or timedeltas."""
 
     timeout: Duration = 10.0
@@ -71,12 +69,11 @@ class Options:
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Options":
         """Options from keyword arguments: `TypeError` or `ValueError` with the right name."""
-        known = {field.name for field in fields(cls)}
         for name in given:
-            if name not in known:
+            if name not in cls._fields:
                 import difflib
 
-                near = difflib.get_close_matches(name, known, 1)
+                near = difflib.get_close_matches(name, cls._fields, 1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise TypeError(f"there is no option {name!r}{hint}")
         options = cls(**given)
@@ -142,8 +139,7 @@ def _check_int(name: str, value: object, lowest: int) -> None:
         raise ValueError(f"{name} is {value}; it must be {lowest} or more")
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """The address of a node. `prefix` is the path behind which a proxy has it."""
 
     url: str
@@ -212,7 +208,7 @@ def believed(url: object, given: Sequence[Node]) -> Node | None:
     is_downgrade = not node.is_tls and any(each.is_tls for each in given)
     reach = _reach(node.host)
     is_astray = reach is not None and all(_reach(each.host) != reach for each in given)
-    return None if is_downgrade or is_astray else replace(node, is_told=True)
+    return None if is_downgrade or is_astray else node._replace(is_told=True)
 
 
 def _reach(host: str) -> str | None:

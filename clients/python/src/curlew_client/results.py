@@ -2,8 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 from curlew_client.errors import CurlewError
 from curlew_client.wire.bodies import shown_body
@@ -11,8 +10,7 @@ from curlew_client.wire.http1 import Answer
 from curlew_client.wire.problems import error_of, error_of_problem
 
 
-@dataclass(frozen=True, slots=True)
-class SendResult:
+class SendResult(NamedTuple):
     """Where a message is.
 
     `message_id` is None for messages that went in a batch frame, `queue_id` and `queue_offset` for
@@ -34,8 +32,7 @@ class SendResult:
     unique_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """The reply to a request, and where the request is."""
 
     body: bytes
@@ -108,7 +105,7 @@ class FrameResults(Sequence[SendResult]):
             return [self[each] for each in range(self._count)[index]]
         step = range(self._count)[index]
         first = self._first
-        return replace(first, queue_offset=(first.queue_offset or 0) + step)
+        return first._replace(queue_offset=(first.queue_offset or 0) + step)
 
 
 def results_of(

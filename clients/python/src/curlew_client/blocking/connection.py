@@ -33,17 +33,7 @@ class BlockingConnection:
         cls, node: Node, tls: "ssl.SSLContext | None", timeout_s: float
     ) -> "BlockingConnection":
         """Connect. Raises `ConnectionFailed`, with nothing stored."""
-        try:
-            sock = socket.create_connection((node.host, node.port), timeout_s)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if node.is_tls:
-                import ssl
-
-                context = tls or ssl.create_default_context()
-                sock = context.wrap_socket(sock, server_hostname=node.host)
-        except OSError as error:
-            raise lost(error, node.url, has_written=False) from error
-        return cls(node.url, sock)
+        return cls(node.url, connected(node, tls, timeout_s))
 
     @property
     def is_stale(self) -> bool:
@@ -78,6 +68,21 @@ class BlockingConnection:
     def close(self) -> None:
         """Close at once."""
         self._socket.close()
+
+
+def connected(node: Node, tls: "ssl.SSLContext | None", timeout_s: float) -> socket.socket:
+    """A socket to a node. Raises `ConnectionFailed`, with nothing stored."""
+    try:
+        sock = socket.create_connection((node.host, node.port), timeout_s)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if node.is_tls:
+            import ssl
+
+            context = tls or ssl.create_default_context()
+            sock = context.wrap_socket(sock, server_hostname=node.host)
+    except OSError as error:
+        raise lost(error, node.url, has_written=False) from error
+    return sock
 
 
 class BlockingSlots:

@@ -8,6 +8,6 @@
 | `output`, `asking`, `words` | what people and programs read; questions; numbers, times and sizes |
 | `messages`, `resources` | the commands themselves |
 
-The extra `cli` (cyclopts, rich) is for help, completion, tables on a terminal, and words that are
-not plain; nothing outside this folder imports it.
+The extra `cli` (rich) is for tables on a terminal and for `lag --watch`; nothing outside this
+folder imports it.
 """

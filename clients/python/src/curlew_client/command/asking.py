@@ -8,8 +8,8 @@ from curlew_client.command.parsing.declared import Parameter
 from curlew_client.command.service import Document, Service
 from curlew_client.command.words import NotSo
 
-Yes = Annotated[bool, Parameter(name=("--yes", "-y"), negative=(), help="Do not ask.")]
-DryRun = Annotated[bool, Parameter(negative=(), help="Only say what would be done.")]
+Yes = Annotated[bool, Parameter(name=("--yes", "-y"), help="Do not ask.")]
+DryRun = Annotated[bool, Parameter(help="Only say what would be done.")]
 
 
 def confirm(question: str, *, yes: bool) -> bool:

@@ -1,4 +1,6 @@
-"""All commands by name: where each is, and what it is for. Pure, and imports nothing."""
+"""All commands by name: where each is, and what it is for. Pure, and imports nothing of weight."""
+
+from collections.abc import Sequence
 
 MESSAGES = "curlew_client.command.messages"
 RESOURCES = "curlew_client.command.resources"
@@ -66,3 +68,18 @@ OPTIONS: tuple[tuple[str, str], ...] = (
 """What every command takes, before or behind its name."""
 
 WITH_VALUE = frozenset(text.split()[0] for text, _ in OPTIONS if " " in text)
+
+
+def options_first(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words from the command on, and the options of every command that stand before it."""
+    options = []
+    rest = list(words)
+    while rest and rest[0].startswith("--"):
+        name, is_one, _ = rest[0].partition("=")
+        if name in WITH_VALUE and not is_one and len(rest) > 1:
+            options += [rest.pop(0), rest.pop(0)]
+        elif name in WITH_VALUE or name == "--json":
+            options.append(rest.pop(0))
+        else:
+            break
+    return rest, options

@@ -8,13 +8,13 @@ Exit status: see `Exit`.
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
-from typing import Any
 
-from curlew_client.command.catalog import COMMANDS, OPTIONS, SECTIONS, WITH_VALUE
+from curlew_client.command.catalog import COMMANDS, OPTIONS, SECTIONS, options_first
 
 GROUP = "curlew.commands"
+_FOLDER_END = ".dist-info"
 
 
 class Exit:
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    words, options = _options_first(words)
+    words, options = options_first(words)
     name = words[0] if words else "--help"
     if name in {"--help", "-h", "help"}:
         if len(words) > 1:
@@ -60,29 +60,18 @@ def _run(words: list[str]) -> int:
     if name in {"--version", "-V"}:
         sys.stdout.write(f"{_versions()}\n")
         return Exit.DONE
+    if name == "--complete":
+        from curlew_client.command.parsing.completing import completed
+
+        sys.stdout.write(completed(words[1:] or [""], _texts(_others())))
+        return Exit.DONE
     if name in COMMANDS:
         return _run_ours(name, [*words[1:], *options])
     others = _others()
     if name in others:
-        found: Callable[[Sequence[str]], int] = others[name].load()
-        return found([*words[1:], *options])
+        return _loaded(others[name])([*words[1:], *options])
     sys.stderr.write(f"curlew: {_unknown(name, list(others))}\n")
     return Exit.USAGE
-
-
-def _options_first(words: list[str]) -> tuple[list[str], list[str]]:
-    """The words from the command on, and the options that stand before it."""
-    options = []
-    rest = list(words)
-    while rest and rest[0].startswith("--"):
-        name, is_one, _ = rest[0].partition("=")
-        if name in WITH_VALUE and not is_one and len(rest) > 1:
-            options += [rest.pop(0), rest.pop(0)]
-        elif name in WITH_VALUE or name == "--json":
-            options.append(rest.pop(0))
-        else:
-            break
-    return rest, options
 
 
 def _run_ours(name: str, words: list[str]) -> int:
@@ -90,45 +79,67 @@ def _run_ours(name: str, words: list[str]) -> int:
         running = import_module("curlew_client.command.running")
         return int(running.run(running.app_of(name), words))
     except ModuleNotFoundError as error:
-        if error.name not in {"cyclopts", "rich"}:
-            raise  # a command imports these before it asks for anything
-        sys.stderr.write(
-            f"curlew: this command needs the library {error.name}; install curlew-client[cli]\n"
-        )
+        if (error.name or "").partition(".")[0] != "rich":
+            raise  # a command imports it before it asks for anything
+        sys.stderr.write("curlew: this needs the library rich; install curlew-client[cli]\n")
         return Exit.USAGE
 
 
-def _others() -> dict[str, Any]:
-    """The commands of other distributions, not loaded."""
-    from importlib.metadata import entry_points
+def _others() -> dict[str, str]:
+    """The commands of other distributions by name, each as `module:callable`. Read from their
+    folders: importing `importlib.metadata` takes longer than most commands."""
+    found: dict[str, str] = {}
+    for folder in _distributions():
+        try:
+            with open(f"{folder}/entry_points.txt", encoding="utf-8") as file:  # noqa: PTH123
+                text = file.read()
+        except OSError:
+            continue
+        ours = text.partition(f"[{GROUP}]\n")[2].partition("\n[")[0]
+        for line in ours.splitlines():
+            name, equals, place = line.partition("=")
+            if equals and name.strip() not in COMMANDS:
+                found.setdefault(name.strip(), place.strip())
+    return found
 
-    return {each.name: each for each in entry_points(group=GROUP) if each.name not in COMMANDS}
+
+def _loaded(place: str) -> Callable[[Sequence[str]], int]:
+    module, _, name = place.partition(":")
+    found: Callable[[Sequence[str]], int] = getattr(import_module(module), name)
+    return found
+
+
+def _texts(others: dict[str, str]) -> dict[str, str]:
+    """What each of them is for."""
+    return {name: str(getattr(_loaded(place), "help", "")) for name, place in others.items()}
 
 
 def _versions() -> str:
+    """The server's, else the client's."""
     if found := _version_by_folder("curlew"):
         return f"curlew {found}"
-    from importlib.metadata import PackageNotFoundError, version
+    from curlew_client.options import VERSION
 
-    try:
-        return f"curlew {version('curlew')}"
-    except PackageNotFoundError:
-        return f"curlew-client {version('curlew-client')}"
+    return f"curlew-client {_version_by_folder('curlew_client') or VERSION}"
 
 
 def _version_by_folder(name: str) -> str | None:
-    """The version in the name of a distribution's folder; None: there is none. Importing
-    `importlib.metadata`, which knows more places, takes most of the time of a start."""
-    start, end = f"{name}-", ".dist-info"
+    """The version in the name of a distribution's folder; None: there is none."""
+    for folder in _distributions():
+        each = folder.rpartition("/")[2]
+        if each.startswith(f"{name}-"):
+            return each[len(name) + 1 : -len(_FOLDER_END)]
+    return None
+
+
+def _distributions() -> Iterator[str]:
+    """The folders in which installed distributions describe themselves."""
     for directory in sys.path:
         try:
             inside = os.listdir(directory or ".")  # noqa: PTH208  # pathlib is slow to import
         except OSError:
             continue
-        for each in inside:
-            if each.startswith(start) and each.endswith(end):
-                return each[len(start) : -len(end)]
-    return None
+        yield from (f"{directory or '.'}/{each}" for each in inside if each.endswith(_FOLDER_END))
 
 
 OF_THE_SERVER = frozenset(
@@ -170,9 +181,8 @@ def _help() -> str:
     for title, commands in SECTIONS.items():
         lines += [f"{title}:", *(f"  {name:<15}{found[2]}" for name, found in commands.items()), ""]
     if others := _others():
-        texts = {name: str(getattr(found.load(), "help", "")) for name, found in others.items()}
         lines += ["A node on this machine:"]
-        lines += [*(f"  {name:<15}{text}" for name, text in sorted(texts.items())), ""]
+        lines += [*(f"  {name:<15}{text}" for name, text in sorted(_texts(others).items())), ""]
     lines += ["Of every command but those of a node on this machine:"]
     lines += [f"  {text:<18}{meaning}" for text, meaning in OPTIONS]
     return "\n".join(lines) + "\n"

@@ -10,7 +10,7 @@ from typing import Any, Final
 from curlew_client.command.catalog import COMMANDS
 from curlew_client.command.entry import Exit
 from curlew_client.command.parsing.declared import App
-from curlew_client.command.parsing.plain import call_of
+from curlew_client.command.parsing.reading import call_of
 from curlew_client.command.service import close_all
 from curlew_client.command.words import NotSo
 from curlew_client.errors import (
@@ -38,8 +38,7 @@ def app_of(name: str) -> App:
 def run(app: App, words: list[str]) -> int:
     """Run it; the exit status. A command gives one, or None when all went well."""
     try:
-        call = call_of(app, words)
-        status = call() if call is not None else _run_full(app, words)
+        status = call_of(app, words)()
     except (NotSo, ValueError, TypeError) as error:
         if not isinstance(error, NotSo) and not _is_of_the_words(error):
             raise
@@ -49,13 +48,6 @@ def run(app: App, words: list[str]) -> int:
     finally:
         close_all()
     return status if isinstance(status, int) else Exit.DONE
-
-
-def _run_full(app: App, words: Sequence[str]) -> Any:
-    """Help, and whatever is not plain."""
-    from curlew_client.command.parsing.full import run_by_cyclopts
-
-    return run_by_cyclopts(app, words)
 
 
 def _is_of_the_words(error: BaseException) -> bool:

@@ -8,13 +8,11 @@ else `CURLEW_KEY`. The key of a context goes to the node of that context only.
 import json as jsonlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from curlew_client.command.contexts import NAME_VARIABLE, Context, Contexts
-from curlew_client.command.parsing.declared import Parameter
 from curlew_client.command.words import NotSo
 from curlew_client.options import DEFAULT_URL, URL_VARIABLE, Options
 from curlew_client.wire.durations import seconds_of
@@ -25,17 +23,15 @@ Document = dict[str, Any]
 PAGE: int = 1_000
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class Where:
-    """The options of every command."""
+class Where(NamedTuple):
+    """The options of every command; `catalog.OPTIONS` says what they are."""
 
-    url: Annotated[str | None, Parameter(help="The node, such as http://127.0.0.1:8710.")] = None
-    context: Annotated[str | None, Parameter(help="One of `curlew context list`.")] = None
-    key_file: Annotated[Path | None, Parameter(help="A file with the API key.")] = None
-    namespace: Annotated[str | None, Parameter(help="Whose topics and groups these are.")] = None
-    timeout: Annotated[str, Parameter(help="How long to wait for an answer.")] = "10s"
-    json: Annotated[bool, Parameter(negative=(), help="JSON in place of tables.")] = False
+    url: str | None = None
+    context: str | None = None
+    key_file: Path | None = None
+    namespace: str | None = None
+    timeout: str = "10s"
+    json: bool = False
 
 
 def context_of(where: Where) -> Context:

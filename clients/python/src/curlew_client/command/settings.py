@@ -9,7 +9,7 @@ from curlew_client.command.words import NotSo, pairs_of, time_text, value_of
 
 Settings = Annotated[
     tuple[str, ...],
-    Parameter(name="--set", negative=(), help="A setting: name=value; again for more."),
+    Parameter(name="--set", help="A setting: name=value; again for more."),
 ]
 
 

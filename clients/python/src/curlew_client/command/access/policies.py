@@ -1,11 +1,11 @@
 """`curlew policy …`: rules beside the roles, over HTTP."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from curlew_client.command.asking import DryRun, Yes, change, confirm
 from curlew_client.command.entry import Exit
 from curlew_client.command.output import print_fields, print_json, print_table, say
-from curlew_client.command.parsing.declared import App, Parameter
+from curlew_client.command.parsing.declared import App
 from curlew_client.command.service import Service, Where, part
 from curlew_client.command.words import NotSo
 
@@ -41,8 +41,8 @@ def put(
     *,
     subject: str,
     effect: Literal["allow", "deny"] = "allow",
-    action: Annotated[tuple[str, ...], Parameter(negative=())],
-    resource: Annotated[tuple[str, ...], Parameter(negative=())],
+    action: tuple[str, ...],
+    resource: tuple[str, ...],
     bound_to: str | None = None,
     dry_run: DryRun = False,
     where: Where = Where(),

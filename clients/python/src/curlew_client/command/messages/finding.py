@@ -30,7 +30,7 @@ def browse_(
     filter: str | None = None,
     since: Annotated[str | None, Parameter(name=("--since", "--from"))] = None,
     until: str | None = None,
-    oldest_first: Annotated[bool, Parameter(negative=())] = False,
+    oldest_first: bool = False,
     limit: int = 50,
     where: Where = Where(),
 ) -> None:
@@ -94,7 +94,7 @@ def show(
     message: str,
     /,
     *,
-    raw: Annotated[bool, Parameter(negative=())] = False,
+    raw: bool = False,
     where: Where = Where(),
 ) -> None:
     """A message, with its body.

@@ -4,14 +4,14 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO
 
 from curlew_client.command.messages.inputs import json_messages, opened
 from curlew_client.command.messages.outgoing import send_many
 from curlew_client.command.messages.pulling import read
 from curlew_client.command.messages.shapes import json_line
 from curlew_client.command.output import print_json, say
-from curlew_client.command.parsing.declared import App, Parameter
+from curlew_client.command.parsing.declared import App
 from curlew_client.command.service import Service, Where
 from curlew_client.command.words import NotSo, bytes_text
 
@@ -71,7 +71,7 @@ def import_(
     topic: str,
     /,
     *files: Path,
-    keep_queues: Annotated[bool, Parameter(negative=())] = False,
+    keep_queues: bool = False,
     rate: float | None = None,
     where: Where = Where(),
 ) -> None:

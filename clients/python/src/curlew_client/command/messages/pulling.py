@@ -27,7 +27,7 @@ def pull(
     tail: int | None = None,
     limit: int = 100,
     filter: str | None = None,
-    raw: Annotated[bool, Parameter(negative=())] = False,
+    raw: bool = False,
     where: Where = Where(),
 ) -> None:
     """Read a queue, or all of a topic, from an offset on; takes nothing away.

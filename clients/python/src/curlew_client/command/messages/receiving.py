@@ -32,12 +32,12 @@ def receive(
     *,
     group: Annotated[str, Parameter(name=("--group", "-g"))],
     limit: Annotated[int, Parameter(name=("--limit", "-n"))] = 1,
-    follow: Annotated[bool, Parameter(name=("--follow", "-f"), negative=())] = False,
+    follow: Annotated[bool, Parameter(name=("--follow", "-f"))] = False,
     wait: str = "0s",
     filter: str | None = None,
     invisible: str | None = None,
     then: Then = "ack",
-    raw: Annotated[bool, Parameter(negative=())] = False,
+    raw: bool = False,
     where: Where = Where(),
 ) -> None:
     """Lease messages of a group, print them, and ack them.

@@ -4,9 +4,8 @@ import json as jsonlib
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from curlew_client.command.messages.inputs import json_messages, lines, opened, rest_of, stdin
 from curlew_client.command.messages.outgoing import send_many, send_one
@@ -23,15 +22,13 @@ _SMALL: int = 1024 * 1024
 """A body up to this is no reason to ask the node how much it takes."""
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class Given:
+class Given(NamedTuple):
     """What a message may have beside its body."""
 
     tag: Annotated[str | None, Parameter(help="One label, which consumers filter by.")] = None
     key: Annotated[
         tuple[str, ...],
-        Parameter(negative=(), help="A value to find the message by; again for more."),
+        Parameter(help="A value to find the message by; again for more."),
     ] = ()
     sharding_key: Annotated[
         str | None, Parameter(help="Messages of one key stay in order, in one queue.")
@@ -39,7 +36,7 @@ class Given:
     queue: Annotated[int | None, Parameter(help="This queue.")] = None
     property: Annotated[
         tuple[str, ...],
-        Parameter(name=("--property", "-p"), negative=(), help="name=value; again for more."),
+        Parameter(name=("--property", "-p"), help="name=value; again for more."),
     ] = ()
     content_type: Annotated[str | None, Parameter(help="What the body is.")] = None
     delay: Annotated[str | None, Parameter(help="Deliver after so long, such as 30m.")] = None
@@ -66,11 +63,11 @@ def send(
     topic: str,
     /,
     *bodies: str,
-    file: Annotated[tuple[Path, ...], Parameter(name=("--file", "-f"), negative=())] = (),
-    lines: Annotated[bool, Parameter(negative=())] = False,
-    ndjson: Annotated[bool, Parameter(negative=())] = False,
+    file: Annotated[tuple[Path, ...], Parameter(name=("--file", "-f"))] = (),
+    lines: bool = False,
+    ndjson: bool = False,
     rate: float | None = None,
-    keep_queues: Annotated[bool, Parameter(negative=())] = False,
+    keep_queues: bool = False,
     given: Given = Given(),
     where: Where = Where(),
 ) -> None:

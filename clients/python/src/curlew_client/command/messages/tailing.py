@@ -4,21 +4,19 @@ A stream that ends, at its longest time or because the node went, is taken up ag
 message that was printed.
 """
 
-import http.client
 import json
 import time
 from collections.abc import Iterator
 from typing import Annotated
 from urllib.parse import urlencode
 
+from curlew_client.blocking.streaming import answer_lines
 from curlew_client.command.messages.shapes import json_line, line_of
 from curlew_client.command.output import print_line, say
 from curlew_client.command.parsing.declared import App, Parameter
 from curlew_client.command.service import Document, Service, Where, part
 from curlew_client.command.words import NotSo
-from curlew_client.errors import ConnectionFailed, CurlewError
-from curlew_client.wire.http1 import Answer
-from curlew_client.wire.problems import error_of
+from curlew_client.errors import ConnectionFailed
 
 app = App("tail", "Print messages as they come; takes nothing away.")
 
@@ -76,40 +74,18 @@ def _events(
     service: Service, topic: str, params: Document, cursor: str | None
 ) -> Iterator[tuple[str, Document]]:
     """The messages of one stream, each with the place behind it."""
-    node = service.session.pick()
+    session = service.session
+    node = session.pick()
     given = {name: value for name, value in params.items() if value is not None}
+    lines = "accept: text/event-stream\r\n"
     if cursor is not None:
         given.pop("tail")
-    target = f"/v1/topics/{part(topic)}/stream"
-    headers = {**service.session.headers_of(target), "Accept": "text/event-stream"}
-    if cursor is not None:
-        headers["Last-Event-ID"] = cursor
-    path = f"{node.prefix}{target}?{urlencode(given)}"
-    connection: http.client.HTTPConnection
-    if node.is_tls:
-        tls = service.session.options.tls
-        connection = http.client.HTTPSConnection(
-            node.host, node.port, timeout=SILENCE_S, context=tls
-        )
-    else:
-        connection = http.client.HTTPConnection(node.host, node.port, timeout=SILENCE_S)
-    try:
-        connection.request("GET", path, headers=headers)
-        answer = connection.getresponse()
-        if answer.status != 200:
-            raise _refusal(answer, node.url)
-        yield from _parsed(answer)
-    except (OSError, http.client.HTTPException) as error:
-        text = f"the stream of {node.url} broke: {error}"
-        raise ConnectionFailed(text, "not_stored") from error
-    finally:
-        connection.close()
-
-
-def _parsed(answer: http.client.HTTPResponse) -> Iterator[tuple[str, Document]]:
+        lines += f"last-event-id: {cursor}\r\n"
+    target = f"/v1/topics/{part(topic)}/stream?{urlencode(given)}"
+    request = session.render(node, "GET", target, lines, b"")
     place, event = "", ""
-    while line := answer.readline():
-        name, _, value = line.decode().rstrip("\r\n").partition(": ")
+    for line in answer_lines(node, session.options.tls, request, SILENCE_S):
+        name, _, value = line.decode().partition(": ")
         if name == "id":
             place = value
         elif name == "event":
@@ -118,9 +94,3 @@ def _parsed(answer: http.client.HTTPResponse) -> Iterator[tuple[str, Document]]:
             yield place, json.loads(value)
         elif not name:
             event = ""
-
-
-def _refusal(answer: http.client.HTTPResponse, url: str) -> CurlewError:
-    lines = "".join(f"\r\n{name}: {value}" for name, value in answer.getheaders())
-    head = f"HTTP/1.1 {answer.status} X{lines}".encode("latin-1", "replace")
-    return error_of(Answer(answer.status, head, answer.read(1_000_000), keep_alive=False), url)

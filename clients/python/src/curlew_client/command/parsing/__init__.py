@@ -2,7 +2,8 @@
 
 | Part | What is in it |
 |---|---|
-| `declared` | how commands and their options are written down; imports nothing of cyclopts |
-| `plain` | the words that most people write most of the time, understood without cyclopts |
-| `full` | all others, by cyclopts: help, completion, other spellings; `usage` says what is wrong |
+| `declared` | how commands and their options are written down |
+| `signatures` | what a function takes as a command, from its signature |
+| `reading` | from words to the call of a function |
+| `help`, `usage`, `completing` | help, a wrong word, the tab key; imported only for them |
 """

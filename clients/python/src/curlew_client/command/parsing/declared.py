@@ -1,36 +1,23 @@
-"""How commands and their options are written down. Imports nothing of cyclopts, so that a command
-is there at once: `plain` reads this as it is, `full` gives it to cyclopts."""
+"""How commands and their options are written down. Imports nothing of weight, so that a command is
+there at once."""
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Made = TypeVar("Made")
-
-FLATTENED: Final = "__curlew_flattened__"
 
 
 class Parameter:
-    """What an annotation does not say of an option, as cyclopts has it: other names, its help, and
-    `negative=()` for a switch that has no `--no-…`. `Parameter(name="*")` decorates a dataclass
-    whose members are options of every command that has a parameter of it."""
+    """What an annotation does not say of an option: its names, where they are not `--` and the
+    parameter's, and its help."""
 
-    __slots__ = ("help", "name", "negative")
+    __slots__ = ("help", "name")
 
     def __init__(
-        self,
-        *,
-        name: str | tuple[str, ...] | None = None,
-        negative: tuple[str, ...] | None = None,
-        help: str | None = None,
+        self, *, name: str | tuple[str, ...] | None = None, help: str | None = None
     ) -> None:
         self.name = name
-        self.negative = negative
         self.help = help
-
-    def __call__(self, made: type[Made]) -> type[Made]:
-        setattr(made, FLATTENED, True)
-        return made
 
 
 class App:

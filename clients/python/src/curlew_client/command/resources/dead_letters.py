@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from curlew_client.command.asking import DryRun, Yes, confirm
 from curlew_client.command.entry import Exit
@@ -16,9 +15,7 @@ from curlew_client.command.words import NotSo, body_of, body_text, moment_ms, ti
 app = App("dlq", "Dead letters: list, deliver again, remove.")
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class Chosen:
+class Chosen(NamedTuple):
     """Which dead letters."""
 
     topic: Annotated[str | None, Parameter(help="That were in this topic.")] = None
@@ -87,7 +84,7 @@ def redrive(
     group: str,
     /,
     *offsets: int,
-    all: Annotated[bool, Parameter(negative=())] = False,
+    all: bool = False,
     rate: float | None = None,
     to_topic: str | None = None,
     yes: Yes = False,
@@ -141,7 +138,7 @@ def purge(
     group: str,
     /,
     *offsets: int,
-    all: Annotated[bool, Parameter(negative=())] = False,
+    all: bool = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     chosen: Chosen = Chosen(),

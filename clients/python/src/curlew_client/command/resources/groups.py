@@ -146,7 +146,7 @@ def members(
     group: str,
     /,
     *,
-    rebalances: Annotated[bool, Parameter(negative=(), help="The last changes too.")] = False,
+    rebalances: Annotated[bool, Parameter(help="The last changes too.")] = False,
     where: Where = Where(),
 ) -> None:
     """The members that have queues assigned, and which."""

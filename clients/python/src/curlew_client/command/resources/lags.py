@@ -1,10 +1,10 @@
 """`curlew lag GROUP`: how far behind a group is."""
 
 import time
-from typing import Annotated, Any
+from typing import Any
 
 from curlew_client.command.output import is_terminal, print_json, print_line, print_table
-from curlew_client.command.parsing.declared import App, Parameter
+from curlew_client.command.parsing.declared import App
 from curlew_client.command.service import Document, Service, Where, part
 from curlew_client.command.words import span_text
 from curlew_client.wire.durations import seconds_of
@@ -20,7 +20,7 @@ def lag(
     /,
     *,
     topic: str | None = None,
-    watch: Annotated[bool, Parameter(negative=())] = False,
+    watch: bool = False,
     every: str = "2s",
     where: Where = Where(),
 ) -> None:

@@ -15,7 +15,7 @@ from curlew_client.options import check_namespace, key_of, node_of
 
 app = App("context", "Servers by name, each with its address and its key.")
 
-Json = Annotated[bool, Parameter(negative=(), help="JSON in place of a table.")]
+Json = Annotated[bool, Parameter(help="JSON in place of a table.")]
 
 
 @app.command
@@ -25,10 +25,10 @@ def add(
     /,
     *,
     key_file: Path | None = None,
-    key_stdin: Annotated[bool, Parameter(negative=())] = False,
+    key_stdin: bool = False,
     namespace: str | None = None,
     ca_file: Path | None = None,
-    use: Annotated[bool, Parameter(negative=())] = False,
+    use: bool = False,
 ) -> None:
     """Keep a server under a name, or change it: `curlew context add staging https://mq.example`.
 

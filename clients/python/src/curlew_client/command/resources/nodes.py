@@ -169,7 +169,7 @@ def elect(
     *,
     replica: Annotated[str, Parameter(help="The id of its node.")],
     unclean: Annotated[
-        bool, Parameter(negative=(), help="That what others have confirmed may be lost.")
+        bool, Parameter(help="That what others have confirmed may be lost.")
     ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -280,7 +280,7 @@ def list_settings(
     prefix: str = "",
     /,
     *,
-    changed: Annotated[bool, Parameter(negative=())] = False,
+    changed: bool = False,
     where: Where = Where(),
 ) -> None:
     """Every setting, its value, and where that comes from.

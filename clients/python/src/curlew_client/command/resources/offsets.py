@@ -1,12 +1,12 @@
 """`curlew offsets …`: where groups are in topics."""
 
 import time
-from typing import Annotated, Any
+from typing import Any
 
 from curlew_client.command.asking import DryRun, Yes, change, confirm
 from curlew_client.command.entry import Exit
 from curlew_client.command.output import print_json, print_table, say
-from curlew_client.command.parsing.declared import App, Parameter
+from curlew_client.command.parsing.declared import App
 from curlew_client.command.service import Document, Service, Where, part
 from curlew_client.command.words import NotSo, moment_ms, time_text
 
@@ -50,7 +50,7 @@ def reset(
     /,
     *,
     to: str,
-    queue: Annotated[tuple[int, ...], Parameter(negative=())] = (),
+    queue: tuple[int, ...] = (),
     yes: Yes = False,
     dry_run: DryRun = False,
     where: Where = Where(),

@@ -23,11 +23,10 @@ def drain(
     keys: Annotated[
         bool,
         Parameter(
-            negative=(),
             help="Have keys move too: order and idempotence do not hold across this moment.",
         ),
     ] = False,
-    undo: Annotated[bool, Parameter(negative=(), help="Have it take messages again.")] = False,
+    undo: Annotated[bool, Parameter(help="Have it take messages again.")] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     where: Where = Where(),

@@ -49,9 +49,7 @@ def reset_replica(
     /,
     *,
     shard: Shard = None,
-    keep_log: Annotated[
-        bool, Parameter(negative=(), help="Keep the log, where it is as the leader's.")
-    ] = False,
+    keep_log: Annotated[bool, Parameter(help="Keep the log, where it is as the leader's.")] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     where: Where = Where(),

@@ -143,6 +143,8 @@ class StoreOwner(ReplicaOwner):
         if self._is_to_begin and self.leading is not None:
             self._loop.call_soon_threadsafe(self.leading.begin)
         self._is_to_begin = False
+        if self.leading is None and not self.is_spoiled:
+            self.following.let_go()  # when who waits for the sync has been told
 
     def advance(self) -> bool:
         """Dispatch a piece of what is confirmed; whether there is more."""

@@ -244,7 +244,8 @@ class ReplicaRunner(Replicating, RepairHost):
             if isinstance(message, AskBlocks | GivenBlocks | BlocksNotGiven):
                 self._repairs.heard(node, message, b"".join(blocks))
             elif self._driver is not None and opening == self._openings:
-                self._driver.received(node, message, b"".join(blocks))
+                data = blocks[0] if len(blocks) == 1 else b"".join(blocks)
+                self._driver.received(node, message, data)
             done()
 
         self._queue.put(receive)

@@ -8,6 +8,7 @@ copied. Event loop only.
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from typing_extensions import override
@@ -19,6 +20,7 @@ from app.cluster.wire.codec import (
     BadMessage,
     Bytes,
     Goodbye,
+    Heard,
     Reader,
     Said,
     encoded,
@@ -47,7 +49,7 @@ class LinkOwner(Protocol):
         ...
 
 
-class ReplicaLink(asyncio.Protocol):
+class ReplicaLink(asyncio.BufferedProtocol):
     """A connection whose handshake is over. `node` is the other side."""
 
     def __init__(self, owner: LinkOwner, node: str, session: int, silence_s: float) -> None:
@@ -140,17 +142,28 @@ class ReplicaLink(asyncio.Protocol):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         high = REPLICA_UNDER_WAY_BYTES_MAX
         transport.set_write_buffer_limits(high=high, low=high // 2)
+        transport.pause_reading()  # uvloop goes on reading as for the protocol before
+        transport.resume_reading()
         self._watch_silence()
 
-    @override
-    def data_received(self, data: bytes) -> None:
+    def came_before(self, data: bytes) -> None:
+        """What the connection has brought before this link had it."""
         if self.is_open:
-            self._hear(data)
+            self._hear(lambda: self._reader.feed(data))
 
-    def _hear(self, data: bytes) -> None:
+    @override
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.room()
+
+    @override
+    def buffer_updated(self, nbytes: int) -> None:
+        if self.is_open:
+            self._hear(lambda: self._reader.came(nbytes))
+
+    def _hear(self, take: Callable[[], list[Heard]]) -> None:
         self._heard_s = self._loop.time()
         try:
-            heard = self._reader.feed(data)
+            heard = take()
         except BadMessage as error:
             _LOG.warning("replica %s is not understood: %s", self.node, error)
             self.close(f"not understood: {error}")

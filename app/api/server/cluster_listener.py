@@ -172,7 +172,7 @@ class _Handshake(asyncio.Protocol):
             link.connection_made(self._transport)
             self._links.made(link)
             if rest:
-                link.data_received(rest)
+                link.came_before(rest)
             return
         protocol = self._make_protocol()
         self._transport.set_protocol(protocol)

@@ -48,6 +48,12 @@ class Timing:
     clock each second, and the database's may be the wrong one."""
 
     @property
+    def repeat_ms(self) -> int:
+        """A follower that has nothing new to say says it again to a sign that comes so long behind:
+        so each of those that a leader gives in time is answered."""
+        return self.sign_ms // 2
+
+    @property
     def silence_ms(self) -> int:
         """Who is not heard for so long is not reached: three signs of life are missing."""
         return 3 * self.sign_ms + self.ask_ms

@@ -6,7 +6,7 @@
 
 Numbers are big-endian. Who reads passes over fields that it does not know, so a message may get new
 ones; what changes its meaning changes the version. Bytes of blocks are never joined or copied: they
-are written as they were read from the log, and come as views of what the connection has received.
+are written as they were read from the log, and come from the connection to where they stay.
 Pure.
 """
 
@@ -15,6 +15,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 import msgspec
+import numpy as np
 
 from app.cluster.replication.messages import (
     AskBlocks,
@@ -58,6 +59,10 @@ STOPS: Final = "the replica stops"
 
 REASON_CHARS_MAX: Final = 512
 
+BETWEEN_BYTES: Final = 64 << 10
+"""Read at once, where no bytes of blocks are on their way; what comes of them is copied."""
+_NOWHERE: Final = memoryview(bytearray())
+
 Said = PeerMessage | Goodbye
 Bytes = Sequence[bytes | memoryview]
 
@@ -94,7 +99,7 @@ class Heard(NamedTuple):
 
     message: Said
     blocks: list[memoryview]
-    """One behind the other, the bytes of `Blocks` or `GivenBlocks`; else empty."""
+    """The bytes of `Blocks` or `GivenBlocks`, in one piece that nothing else uses; else empty."""
 
 
 def encoded(message: Said, blocks: Bytes = ()) -> list[bytes | memoryview]:
@@ -108,22 +113,37 @@ def encoded(message: Said, blocks: Bytes = ()) -> list[bytes | memoryview]:
 
 
 class Reader:
-    """Puts together what one connection brings."""
+    """Puts together what one connection brings. Bytes of blocks come to where they stay."""
 
     def __init__(self) -> None:
         self._start = bytearray()
         """Head and message, as far as they have come."""
         self._message: Said | None = None
         """Whose blocks are on their way."""
-        self._blocks: list[memoryview] = []
-        self._missing = 0
+        self._blocks = _NOWHERE
+        """Of that message; so many bytes of them have come: `_filled`."""
+        self._filled = 0
+        self._between = memoryview(bytearray(BETWEEN_BYTES))
 
     @property
     def is_between_messages(self) -> bool:
         """Whether nothing of a message has come that has not come whole."""
         return not self._start and self._message is None
 
-    def feed(self, data: bytes) -> list[Heard]:
+    def room(self) -> memoryview:
+        """Where the next bytes are to be put; one at least. `came` tells how many were."""
+        return self._between if self._message is None else self._blocks[self._filled :]
+
+    def came(self, count: int) -> list[Heard]:
+        """So many bytes stand in `room()`: as `feed`."""
+        if self._message is None:
+            return self.feed(self._between[:count])
+        self._filled += count
+        heard: list[Heard] = []
+        self._end(heard)
+        return heard
+
+    def feed(self, data: bytes | memoryview) -> list[Heard]:
         """What is whole now, in order. Raises `BadMessage`; nothing may be fed after that."""
         heard: list[Heard] = []
         view, at = memoryview(data), 0
@@ -131,17 +151,18 @@ class Reader:
             if self._message is None:
                 at = self._take_start(view, at)
             else:
-                part = view[at : at + self._missing]
-                self._blocks.append(part)
-                self._missing -= len(part)
+                part = view[at : at + len(self._blocks) - self._filled]
+                self._blocks[self._filled : self._filled + len(part)] = part
+                self._filled += len(part)
                 at += len(part)
             self._end(heard)
         return heard
 
     def _end(self, heard: list[Heard]) -> None:
-        if self._message is not None and not self._missing:
-            heard.append(Heard(self._message, self._blocks))
-            self._message, self._blocks = None, []
+        if self._message is not None and self._filled == len(self._blocks):
+            blocks = [self._blocks.toreadonly()] if self._filled else []
+            heard.append(Heard(self._message, blocks))
+            self._message, self._blocks, self._filled = None, _NOWHERE, 0
 
     def _take_start(self, view: memoryview, at: int) -> int:
         """Take what there is of head and message; where to go on."""
@@ -157,7 +178,8 @@ class Reader:
         start += view[at:end]
         if len(start) == HEAD.size + length:
             self._message = _decoded(kind, bytes(start[HEAD.size :]), size)
-            self._missing = size
+            if size:  # not a bytearray, whose zeros would be written first
+                self._blocks = np.empty(size, np.uint8).data
             start.clear()
         return end
 

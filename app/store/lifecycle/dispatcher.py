@@ -77,7 +77,7 @@ class BlockDispatcher:
 
     def dispatch(self, block: ScannedBlock) -> None:
         """Put a block of good records where they belong."""
-        starts, sizes = np.array(block.starts, np.int64), np.array(block.sizes, np.int64)
+        starts, sizes = block.places()
         size = even_size(starts, sizes)
         found = heads(block.data, starts, size)
         unusual = SYSTEM_FLAG_BORN_HOST_V6 | SYSTEM_FLAG_STORE_HOST_V6 | TRANSACTION_KIND
@@ -116,11 +116,12 @@ class BlockDispatcher:
         What stands behind the body and before the checksum is the same for many records: topic and
         properties are looked into once for each such piece and queue.
         """
-        data = block.data
+        data = bytes(block.data)
         hashes: list[int] = []
         known: dict[tuple[bytes, int], tuple[list[int], int]] = {}
-        ends = np.array(block.starts, np.int64) + np.array(block.sizes, np.int64)
-        pieces_at = np.array(block.starts, np.int64) + HEAD_BYTES + found["body_length"]
+        starts, sizes = block.places()
+        ends = starts + sizes
+        pieces_at = starts + HEAD_BYTES + found["body_length"]
         names = windows(np.frombuffer(data, np.uint8), len(_CHECKSUM))[ends - CHECKSUM_BYTES]
         has_sum = (names == _CHECKSUM).all(axis=1)
         ends -= np.where(has_sum, CHECKSUM_BYTES, 0)
@@ -206,7 +207,7 @@ def _alike(
     if not is_one or not HEAD_BYTES <= at < end:
         return None
     width = end - at + len(_CHECKSUM)
-    piece = data[first + at : first + at + width]
+    piece = bytes(data[first + at : first + at + width])
     rows = np.ndarray((count, width), np.uint8, data, first + at, (size, 1))
     if not piece.endswith(CHECKSUM_NAME) or rows.tobytes() != piece * count:
         return None

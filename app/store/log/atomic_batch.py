@@ -13,8 +13,6 @@ A record of a finished step that is damaged later costs only itself, as any othe
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-import numpy as np
-
 from app.domain.message import PROPERTY_STEP
 from app.store.formats.record.record import (
     CHECKSUM_BYTES,
@@ -157,8 +155,7 @@ def _with_name(block: ScannedBlock) -> Iterator[int]:
     together, where it may also stand across two. A record has more bytes than that."""
     if not block.starts:
         return
-    starts, sizes = np.array(block.starts, np.int64), np.array(block.sizes, np.int64)
-    found = tails(block.data, starts, sizes, _TAIL_BYTES).tobytes()
+    found = tails(block.data, *block.places(), _TAIL_BYTES).tobytes()
     at = found.find(_NAME)
     while at >= 0:
         yield at // _TAIL_BYTES

@@ -10,7 +10,7 @@ The two are told apart by the synced end that each record carries: a good record
 bytes which says that the log was on the medium beyond them proves damage. (docs/adr/0011)
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
@@ -29,7 +29,7 @@ from app.store.formats.record.record import (
     decode_fields,
     inspect,
 )
-from app.store.formats.record.record_block import heads, intact, walk
+from app.store.formats.record.record_block import Ints, heads, intact, ints, walk
 from app.store.log.commit_log import CommitLog
 
 WINDOW_BYTES: Final = MIB
@@ -59,11 +59,19 @@ class Damage(NamedTuple):
 class ScannedBlock(NamedTuple):
     """Good records, one behind the other: `starts` and `sizes` are places in `data`."""
 
-    data: bytes
-    starts: list[int]
-    sizes: list[int]
+    data: bytes | memoryview
+    starts: Sequence[int]
+    """A `range` only where all have one size, which is its step."""
+    sizes: Sequence[int]
     base: int
     """Physical offset of the first byte of `data`."""
+
+    def places(self) -> tuple[Ints, Ints]:
+        """`starts` and `sizes` as arrays."""
+        starts = self.starts
+        if isinstance(starts, range):
+            return ints(starts), np.full(len(starts), starts.step, np.int64)
+        return ints(starts), ints(self.sizes)
 
 
 def records_of(blocks: Iterable[ScannedBlock]) -> Iterator[tuple[int, memoryview]]:
@@ -177,10 +185,10 @@ class LogScanner:
             starts = marks[:-1]
             if not starts:
                 return
-            places = np.array(marks, np.int64)
+            places = ints(marks)
             lengths = np.diff(places)
+            good = intact(memoryview(data), places[:-1], lengths, places[:-1] + position)
             sizes: list[int] = lengths.tolist()
-            good = intact(memoryview(data), starts, sizes, places[:-1] + position)
             count = len(starts) if good.all() else int(good.argmin())
             if not count:
                 return

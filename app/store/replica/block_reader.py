@@ -7,7 +7,7 @@ from app.store.formats.record.record import END_OF_FILE_BYTES, Found, inspect
 from app.store.log.commit_log import CommitLog
 from app.store.replica.block_walk import BlockRange, BlocksUnreadable, LogShape, whole_blocks
 
-RANGE_BYTES: Final = MIB
+RANGE_BYTES: Final = 2 * MIB
 """About so many bytes travel at once; more where one block has more."""
 
 

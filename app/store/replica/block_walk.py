@@ -10,10 +10,7 @@ end within it as a crash may (docs/adr/0022); the high watermark does not stop t
 moves by the ends that the leader's writer tells.
 """
 
-from itertools import pairwise
 from typing import NamedTuple
-
-import numpy as np
 
 from app.store.formats.record.record import (
     END_OF_FILE_BYTES,
@@ -21,7 +18,7 @@ from app.store.formats.record.record import (
     encode_end_of_file,
     inspect,
 )
-from app.store.formats.record.record_block import intact, walk
+from app.store.formats.record.record_block import distances, intact, walk
 from app.store.log.atomic_batch import marks_in
 from app.store.log.log_scan import ScannedBlock
 
@@ -78,8 +75,7 @@ def whole_blocks(data: bytes, start: int, end: int, shape: LogShape) -> Piece:
     nor a mark begins.
     """
     marks = walk(data, 0, len(data))
-    starts, behind = marks[:-1], marks[-1]
-    sizes = [after - at for at, after in pairwise(marks)]
+    starts, sizes, behind = marks[:-1], distances(marks), marks[-1]
     whole = _without_unfinished(ScannedBlock(data, starts, sizes, start), shape)
     left = shape.segment_end(start) - start - behind
     mark = data[behind : behind + END_OF_FILE_BYTES]
@@ -127,36 +123,35 @@ def check_blocks(blocks: BlockRange, shape: LogShape) -> ScannedBlock:
             raise BlocksRefused(f"the segment of {start} is not closed as its end {end} says")
     elif size != end - start:
         raise BlocksRefused(f"{size} bytes for {start} to {end}")
-    return _checked_records(bytes(data[:size]), start, shape)
+    return _checked_records(memoryview(data)[:size], start, shape)
 
 
-def _checked_records(data: bytes, start: int, shape: LogShape) -> ScannedBlock:
+def _checked_records(data: memoryview, start: int, shape: LogShape) -> ScannedBlock:
     marks = walk(data, 0, len(data))
     if marks[-1] != len(data):
         at = start + marks[-1]
         raise BlocksRefused(f"no whole record at {at}", at)
-    starts = marks[:-1]
-    sizes = [after - at for at, after in pairwise(marks)]
-    block = ScannedBlock(data, starts, sizes, start)
-    if not starts:
+    block = ScannedBlock(data, marks[:-1], distances(marks), start)
+    if not block.starts:
         return block
-    _check_sums(data, starts, sizes, start, shape)
+    _check_sums(block, shape)
     steps = marks_in(block, shape.unchecked_end)
     for number, left in steps.items():
         if left and steps.get(number + 1) != left - 1:
-            raise BlocksRefused(f"the step of the record at {start + starts[number]} is not whole")
+            raise BlocksRefused(
+                f"the step of the record at {start + block.starts[number]} is not whole"
+            )
     return block
 
 
-def _check_sums(
-    data: bytes, starts: list[int], sizes: list[int], start: int, shape: LogShape
-) -> None:
-    places = np.array(starts, np.int64) + start
-    if start >= shape.unchecked_end and intact(memoryview(data), starts, sizes, places).all():
+def _check_sums(block: ScannedBlock, shape: LogShape) -> None:
+    view, (starts, sizes) = memoryview(block.data), block.places()
+    is_checked = block.base >= shape.unchecked_end
+    if is_checked and intact(view, starts, sizes, starts + block.base).all():
         return
-    view, segment_end = memoryview(data), shape.segment_end(start)
-    for at, size in zip(starts, sizes, strict=True):
-        place = start + at
+    segment_end = shape.segment_end(block.base)
+    for at, size in zip(block.starts, block.sizes, strict=True):
+        place = block.base + at
         finding = inspect(
             view[at : at + size],
             place,

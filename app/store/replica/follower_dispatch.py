@@ -4,9 +4,7 @@ The log itself may go further, and may be cut there. Units and keys are those th
 of the same records. Who waits for messages is not told; floors and journals are read elsewhere.
 """
 
-from itertools import pairwise
-
-from app.store.formats.record.record_block import walk
+from app.store.formats.record.record_block import distances, walk
 from app.store.lifecycle.dispatcher import BlockDispatcher
 from app.store.log.log_scan import ScannedBlock
 from app.store.replica.block_reader import BlockReader
@@ -51,9 +49,8 @@ class FollowerDispatch:
         found = self._reader.read(self.end, high_watermark)
         marks = walk(found.data, 0, len(found.data))
         if len(marks) > 1:
-            sizes = [behind - at for at, behind in pairwise(marks)]
             self._dispatcher.dispatch(
-                ScannedBlock(bytes(found.data), marks[:-1], sizes, found.start)
+                ScannedBlock(bytes(found.data), marks[:-1], distances(marks), found.start)
             )
         self.end = found.end
         return self.end < high_watermark

@@ -36,6 +36,7 @@ from app.store.lifecycle.opening import ShardMeta
 from app.store.lifecycle.retention_policy import REFUSE_RATIO
 from app.store.lifecycle.store_parts import StoreParts
 from app.store.log.log_figures import LogFigures
+from app.store.log.page_cache_limit import bound_cache
 from app.store.replica.beginnings import finish_beginning, forget_derived
 from app.store.replica.block_reader import BlockReader
 from app.store.replica.block_walk import LogShape
@@ -135,6 +136,7 @@ class ReplicaStore:
         recovery = parts.recovery
         shape = LogShape(parts.meta.segment_bytes, parts.meta.unchecked_end)
         self.log = ReplicaLog(directory.files, parts.log, shape, recovery.end)
+        self._cache = bound_cache(parts.log, parts.config.log_cache_bytes, recovery.end)
         self.reader = BlockReader(parts.log, shape)
         self.dispatcher = BlockDispatcher(parts.queues, parts.index, indexed_end=0)
         self._dispatch = FollowerDispatch(
@@ -185,6 +187,12 @@ class ReplicaStore:
     def advance(self, high_watermark: int) -> bool:
         """Dispatch the next blocks below; whether there are more. As `FollowerDispatch.advance`."""
         return self._dispatch.advance(min(high_watermark, self.log.written))
+
+    def let_go(self) -> None:
+        """Keep no more of the log in memory than is asked for. Not while the replica leads, whose
+        writer does it (docs/adr/0038)."""
+        if self._cache is not None:
+            self._cache.follow(self.log.flushed)
 
     def dispatch_all(self) -> None:
         """Bring all of the log to the medium and dispatch it, for who begins to lead. No checkpoint

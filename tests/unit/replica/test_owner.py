@@ -79,6 +79,19 @@ def test_what_cannot_be_dispatched_is_told_as_long_as_it_lasts(
     assert owner.alarms[code].last_ms == 300_000, "it is over"
 
 
+def test_the_log_of_a_follower_is_let_go_of_behind_each_event_and_not_of_who_leads(
+    owner: StoreOwner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer of the leader's store does it."""
+    calls: list[bool] = []
+    monkeypatch.setattr(owner.following, "let_go", lambda: calls.append(True))
+    owner.between()
+    owner.is_spoiled = True
+    owner.between()
+    assert calls == [True]
+    owner.is_spoiled = False
+
+
 SEGMENT = SMALL.segment_bytes
 
 

@@ -8,6 +8,7 @@ Arrays run in parallel, one item for each record. `positions` are places in `dat
 
 import struct
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -66,15 +67,16 @@ class Owner(NamedTuple):
     queue_offsets: Ints
 
 
-def walk(data: bytes | memoryview, start: int, end: int) -> list[int]:
+def walk(data: bytes | memoryview, start: int, end: int) -> Sequence[int]:
     """Where records stand in `data[start:end]`, by their sizes; the last item is behind the last.
 
-    Stops at the first place without a magic or a fitting size.
+    Stops at the first place without a magic or a fitting size. A `range` where several records have
+    one size: what is made of it needs no step for each record.
     """
-    positions = _walk_even(data, start, end)
-    add = positions.append
+    even = _walk_even(data, start, end)
     unpack = _SIZE_MAGIC.unpack_from
-    position, last = positions[-1], end - RECORD_BYTES_MIN
+    position, last = even[-1], end - RECORD_BYTES_MIN
+    others: list[int] = []
     while position <= last:
         size, magic = unpack(data, position)
         if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < RECORD_BYTES_MIN:
@@ -82,25 +84,41 @@ def walk(data: bytes | memoryview, start: int, end: int) -> list[int]:
         position += size
         if position > end:
             break
-        add(position)
-    return positions
+        others.append(position)
+    return [*even, *others] if others else even
 
 
-def _walk_even(data: bytes | memoryview, start: int, end: int) -> list[int]:
+def _walk_even(data: bytes | memoryview, start: int, end: int) -> range:
     """As `walk`, over the records that have the size and the magic of the first."""
     if end - start < RECORD_BYTES_MIN:
-        return [start]
+        return range(start, start + 1)
     size, magic = _SIZE_MAGIC.unpack_from(data, start)
     if magic not in (MAGIC_V1, MAGIC_V2) or not RECORD_BYTES_MIN <= size <= end - start:
-        return [start]
+        return range(start, start + 1)
     count = (end - start) // size
     if count < _EVEN_MIN:
-        return [start]
+        return range(start, start + 1)
     fields: NDArray[np.uint64] = np.ndarray((count,), np.uint64, data, start, (size,))
     differs = np.flatnonzero(fields != fields[0])
     if len(differs):
         count = int(differs[0])
-    return list(range(start, start + count * size + 1, size))
+    return range(start, start + count * size + 1, size)
+
+
+def distances(marks: Sequence[int]) -> Sequence[int]:
+    """How far each but the last is from the next: of what `walk` gives, the sizes of records."""
+    if isinstance(marks, range):
+        return [marks.step] * (len(marks) - 1)
+    return [behind - at for at, behind in pairwise(marks)]
+
+
+def ints(values: Sequence[int] | Ints) -> Ints:
+    """The same as an array; one that is an array is given back."""
+    if isinstance(values, range):
+        return np.arange(values.start, values.stop, values.step, dtype=np.int64)
+    if isinstance(values, np.ndarray):
+        return values
+    return np.fromiter(values, np.int64, len(values))
 
 
 def even_size(positions: Ints, sizes: Ints) -> int | None:
@@ -211,8 +229,8 @@ def heads(data: bytes | memoryview, positions: Ints, size: int | None = None) ->
 
 def intact(
     data: memoryview,
-    starts: Sequence[int],
-    sizes: Sequence[int],
+    starts: Sequence[int] | Ints,
+    sizes: Sequence[int] | Ints,
     physical_offsets: Ints,
     owner: Owner | None = None,
 ) -> Flags:
@@ -222,8 +240,7 @@ def intact(
     record without our checksum.
     """
     count = len(starts)
-    positions = np.fromiter(starts, np.int64, count)
-    lengths = np.fromiter(sizes, np.int64, count)
+    positions, lengths = ints(starts), ints(sizes)
     array = np.frombuffer(data, np.uint8)
     if owner is not None and len(array) < len(owner.topic_part):
         return np.zeros(count, np.bool_)
@@ -246,7 +263,7 @@ def intact(
     if size is None:
         sums = [
             crc32(data[start : start + length - CHECKSUM_BYTES])
-            for start, length in zip(starts, sizes, strict=True)
+            for start, length in zip(positions.tolist(), lengths.tolist(), strict=True)
         ]
     else:
         pieces = even_pieces(data, int(positions[0]), size - CHECKSUM_BYTES, size, count)

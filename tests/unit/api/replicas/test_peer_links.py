@@ -42,6 +42,14 @@ class Stuck(asyncio.Transport):
         return None
 
     @override
+    def pause_reading(self) -> None:
+        return
+
+    @override
+    def resume_reading(self) -> None:
+        return
+
+    @override
     def abort(self) -> None:
         return
 

@@ -22,7 +22,7 @@ from app.cluster.replication.messages import (
 )
 from app.cluster.replication.terms import Member, Promise, Term, TermStart
 from app.cluster.wire import codec as wire
-from app.cluster.wire.codec import BadMessage, Goodbye, Reader, Said, encoded
+from app.cluster.wire.codec import BadMessage, Goodbye, Heard, Reader, Said, encoded
 
 A, B = Member("node-a", 7), Member("node-b", 1 << 62)
 TERM = Term(3, 99)
@@ -75,15 +75,37 @@ def test_pieces_of_any_size_are_put_together(size: int) -> None:
     assert said([WHOLE[at : at + size] for at in range(0, len(WHOLE), size)]) == WANTED
 
 
-def test_bytes_of_blocks_are_not_copied() -> None:
+def test_bytes_of_blocks_are_said_as_they_are() -> None:
     blocks = memoryview(BLOCKS)
-    message = SAID[3]
-    first, *beside = encoded(message, [blocks])
-    assert beside == [blocks]
+    _, *beside = encoded(SAID[3], [blocks])
     assert beside[0] is blocks
-    data = bytes(first) + BLOCKS
-    (heard,) = Reader().feed(data)
-    assert [part.obj for part in heard.blocks] == [data]
+
+
+@pytest.mark.parametrize("size", [1, 5, 64, 150, 100_000])
+def test_bytes_of_blocks_are_put_to_where_they_stay(size: int) -> None:
+    """By whoever reads the connection: into the room that a reader gives, however much it is."""
+    data, reader = memoryview(WHOLE), Reader()
+    found: list[Heard] = []
+    while data:
+        room = reader.room()
+        count = min(len(room), len(data), size)
+        assert count
+        room[:count] = data[:count]
+        data = data[count:]
+        found += reader.came(count)
+    assert [(each.message, b"".join(each.blocks)) for each in found] == WANTED
+    assert all(each.blocks[0].readonly for each in found if each.blocks)
+    assert reader.is_between_messages
+
+
+def test_blocks_come_to_their_place_without_a_copy() -> None:
+    reader = Reader()
+    reader.feed(bytes_of(SAID[3])[: -len(BLOCKS)])
+    room = reader.room()
+    room[:] = BLOCKS
+    (heard,) = reader.came(len(BLOCKS))
+    assert [part.obj for part in heard.blocks] == [room.obj]
+    assert reader.room().obj is not room.obj
 
 
 def test_a_reader_knows_whether_it_has_half_a_message() -> None:

@@ -1,11 +1,14 @@
 """A directory opened as a replica: of its shard, dispatched to its checkpoint, and judged."""
 
+from dataclasses import replace
+
 import pytest
 from typing_extensions import override
 
 from app.domain.errors import StoreFailed
 from app.domain.limits import Limits
 from app.store import MessageStore, StoreUnusable, paths
+from app.store.config import StoreConfig
 from app.store.formats.files.replica_files import (
     KeptHistory,
     KeptPromise,
@@ -15,6 +18,7 @@ from app.store.formats.files.replica_files import (
 from app.store.fs.files import StoreLocked
 from app.store.lifecycle.opening import ShardMeta
 from app.store.lifecycle.store_parts import StoreParts
+from app.store.log import page_cache_limit
 from app.store.replica.block_reader import BlockReader
 from app.store.replica.replica_store import KeptLock, OpeningOptions, ReplicaDirectory, ReplicaStore
 from tests.support.stores.clock import FakeClock
@@ -31,10 +35,16 @@ SHARD = ShardMeta("00c0ffee", SMALL.segment_bytes)
 class Opened:
     """A directory with one opening of it."""
 
-    def __init__(self, files: SimulatedFiles, shard: ShardMeta = SHARD, number: int = 1) -> None:
+    def __init__(
+        self,
+        files: SimulatedFiles,
+        shard: ShardMeta = SHARD,
+        number: int = 1,
+        config: StoreConfig = SMALL,
+    ) -> None:
         self.files = files
         self.directory = ReplicaDirectory(files, lambda: number)
-        options = OpeningOptions(SMALL, FakeClock(), lambda _call: None, Limits(), shard)
+        options = OpeningOptions(config, FakeClock(), lambda _call: None, Limits(), shard)
         self.store = ReplicaStore.open(self.directory, options)
 
     def take(self, leader: StoreParts, to: int) -> None:
@@ -80,6 +90,25 @@ def test_an_empty_directory_becomes_one_of_the_shard() -> None:
         with pytest.raises(StoreUnusable, match="the directory is of store 00c0ffee"):
             Opened(opened.files, other)
         opened.files.unlock()
+
+
+def test_a_follower_keeps_no_more_of_its_log_in_memory_than_is_asked_for(
+    leader: StoreParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It did not let go of anything: only a leader's writer did."""
+    step, end = 1024, block_ends(leader.log)[-1]
+    monkeypatch.setattr(page_cache_limit, "STEP_BYTES", step)
+    opened = Opened(SimulatedFiles(), config=replace(SMALL, log_cache_bytes=2 * step))
+    gone: list[tuple[int, int]] = []
+    log = opened.store.parts.log
+    monkeypatch.setattr(log, "let_go", lambda start, end: gone.append((start, end)))
+    opened.take(leader, end)
+    opened.store.let_go()
+    assert gone == [], "what is not on the medium is not let go of"
+    opened.store.log.sync(end)
+    opened.store.let_go()
+    assert gone == [(0, (end - 2 * step) // step * step)]
+    opened.stop()
 
 
 def test_one_process_has_it() -> None:

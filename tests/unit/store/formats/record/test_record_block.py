@@ -1,11 +1,13 @@
 """Records of one size are looked at together; what is found is what is found one by one."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from app.store.formats.record.record_block import even_size, intact, tails, walk
+from app.store.formats.record.record_block import distances, even_size, intact, tails, walk
+from app.store.log.log_scan import ScannedBlock
 from tests.unit.store.formats.record.frame_records import record, records
 
 
@@ -32,18 +34,22 @@ def one_by_one(data: bytes, start: int, end: int) -> list[int]:
 def test_places_are_those_of_each_record(bodies: list[bytes], torn: int) -> None:
     data = b"before" + b"".join(records(bodies))
     end = max(len(data) - torn, 6)
-    assert walk(data, 6, end) == one_by_one(data, 6, end)
-    assert walk(memoryview(data), 6, end) == walk(data, 6, end)
+    marks = walk(data, 6, end)
+    assert list(marks) == one_by_one(data, 6, end)
+    assert walk(memoryview(data), 6, end) == marks
+    assert list(distances(marks)) == [behind - at for at, behind in pairwise(marks)]
+    starts, sizes = ScannedBlock(data, marks[:-1], distances(marks), 0).places()
+    assert (starts.tolist(), sizes.tolist()) == (list(marks[:-1]), list(distances(marks)))
 
 
 def test_a_place_without_a_magic_ends_it() -> None:
     data = bytearray(b"".join(records([b"same"] * 20)))
     size = len(data) // 20
     data[11 * size + 4] ^= 1
-    assert walk(bytes(data), 0, len(data)) == list(range(0, 11 * size + 1, size))
+    assert walk(bytes(data), 0, len(data)) == range(0, 11 * size + 1, size)
 
 
-def good(data: bytes, places: list[int]) -> list[bool]:
+def good(data: bytes, places: Sequence[int]) -> list[bool]:
     starts, sizes = places[:-1], [behind - at for at, behind in pairwise(places)]
     offsets = np.array(starts, np.int64)
     return [bool(each) for each in intact(memoryview(data), starts, sizes, offsets)]

@@ -57,6 +57,8 @@ _STARTUP_FAILURES: Final = (
     UnusableTokenKeys,
 )
 
+_OF_A_NODE: Final = ("dev", "serve")
+"""The commands that listen."""
 _SWITCHES: Final = ("access_log", "insecure_anonymous", "plaintext")
 """Settings whose flag takes no value."""
 
@@ -179,7 +181,8 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
 def _load(options: argparse.Namespace) -> Config:
     flags = {name: value for name in NAMES if (value := getattr(options, name)) is not None}
     defaults = {"auto_create_topics": "true"} if options.command == "dev" else {}
-    return load_config(os.environ, flags, options.config, defaults)
+    listens = options.command in _OF_A_NODE
+    return load_config(os.environ, flags, options.config, defaults, listens=listens)
 
 
 def _migrate(config: Config) -> Migrated:

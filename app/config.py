@@ -76,8 +76,14 @@ def load_config(
     flags: Mapping[str, str],
     file: Path | None = None,
     defaults: Mapping[str, str] | None = None,
+    *,
+    listens: bool = True,
 ) -> Config:
-    """The configuration from all sources, or `ConfigError`. Values are text as it was given."""
+    """The configuration from all sources, or `ConfigError`. Values are text as it was given.
+
+    `listens=False`, for a command that serves nobody: an address on which a node would be refused
+    is then no reason to refuse the command that the refusal names.
+    """
     problems: list[str] = []
     given = {
         "environment": _from_environment(environment, problems),
@@ -107,6 +113,8 @@ def load_config(
     config = Config() if problems else Config(**parsed, limits=limits, sources=sources)
     if not problems:
         problems += _contradictions(config)
+        if listens:
+            problems += _in_clear(config)
     if problems:
         raise ConfigError("\n".join(problems))
     return config
@@ -145,7 +153,11 @@ def _contradictions(config: Config) -> Iterator[str]:
         yield "tls_client_principals needs tls_client_ca_file: who signs those certificates"
     elif config.tls_client_ca_file is not None and not config.has_tls:
         yield "tls_client_ca_file needs tls_cert_file and tls_key_file: there is no TLS without"
-    elif not (config.is_local or config.has_tls or config.insecure_anonymous or config.plaintext):
+
+
+def _in_clear(config: Config) -> Iterator[str]:
+    """Where the node would listen for other machines without TLS, and nobody said so."""
+    if not (config.is_local or config.has_tls or config.insecure_anonymous or config.plaintext):
         yield (
             f"host = {config.host!r} can be reached by other machines, and keys and messages would "
             f"go there in clear. {_commands_that_help(config)}"
@@ -153,6 +165,13 @@ def _contradictions(config: Config) -> Iterator[str]:
             "in place of the files. Where only people you trust reach it and need no key, say "
             "--insecure-anonymous (CURLEW_INSECURE_ANONYMOUS=true). For this machine alone, "
             "use 127.0.0.1."
+        )
+    if config.cluster_listen and not _may_listen(config):
+        yield (
+            f"cluster_listen = {config.cluster_listen!r} can be reached by other machines, and"
+            " requests go there in clear: give --cluster-tls-cert-file, --cluster-tls-key-file"
+            " and --cluster-tls-ca-file; or say --plaintext where the network between the nodes"
+            " is yours alone (a private network, WireGuard, a service mesh)"
         )
 
 
@@ -192,13 +211,6 @@ def _of_the_cluster(config: Config) -> Iterator[str]:
         yield "cluster_url needs cluster_listen: where the node listens for other nodes"
     elif not config.has_cluster_tls and config.cluster_url.startswith("https:"):
         yield "cluster_url is https://, and the node has no cluster_tls_cert_file"
-    elif config.cluster_listen and not _may_listen(config):
-        yield (
-            f"cluster_listen = {config.cluster_listen!r} can be reached by other machines, and"
-            " requests go there in clear: give --cluster-tls-cert-file, --cluster-tls-key-file"
-            " and --cluster-tls-ca-file; or say --plaintext where the network between the nodes"
-            " is yours alone (a private network, WireGuard, a service mesh)"
-        )
     yield from _of_cluster_tls(config)
 
 

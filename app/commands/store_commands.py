@@ -108,7 +108,7 @@ def run(options: argparse.Namespace) -> int:
     """Run one command; the exit status. Raises what `FAILURES` and a node's start name."""
     names = ("data_dir", "database_url")
     flags = {name: value for name in names if (value := getattr(options, name, None)) is not None}
-    config = load_config(os.environ, flags, options.config)
+    config = load_config(os.environ, flags, options.config, listens=False)
     if options.action == "import":
         return _import(config, options)
     root = config.data_dir / "store"

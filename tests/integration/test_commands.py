@@ -182,3 +182,18 @@ def test_a_proxy_is_believed_only_when_it_is_named(tmp_path: Path) -> None:
             assert node.stop() == 0
         (line,) = [each for each in node.log.read_text().splitlines() if '"/v1/topics"' in each]
         assert json.loads(line[line.index("{") :])["client"] == client
+
+
+def test_commands_that_serve_nobody_run_where_a_node_listens_for_all(tmp_path: Path) -> None:
+    """In the image, whose address is 0.0.0.0, so that `serve` is refused and names `init`."""
+    image = {"CURLEW_HOST": "0.0.0.0", "CURLEW_CLUSTER_LISTEN": "0.0.0.0:1"}
+    image |= {"CURLEW_CLUSTER_SECRET_FILE": "s", "CURLEW_DATA_DIR": str(tmp_path / "data")}
+    refused = curlew("serve", "--migrate", environment=image)
+    assert refused.returncode == 2
+    assert "curlew init" in refused.stderr
+    assert "cluster_listen" in refused.stderr
+    for words in (["init"], ["key", "list"], ["migrate"]):
+        done = curlew(*words, environment=image)
+        assert (done.returncode, done.stderr) == (0, ""), words
+    none = curlew("store", "verify", environment=image)
+    assert none.stderr.startswith("curlew: there is no store in ")

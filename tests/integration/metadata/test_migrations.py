@@ -27,6 +27,8 @@ from tests.support.metadata.databases import (
     file_of,
     sync_engine,
 )
+from tests.support.metadata.metadata_failures import opened
+from tests.support.metadata.postgres import PostgresServer
 
 ROOT = Path(__file__).parents[2]
 MIGRATE = "import sys; from app.cluster import migrate; migrate(sys.argv[1])"
@@ -219,3 +221,15 @@ def test_threads_of_one_process_take_turns(databases: Databases, look: Opened) -
         thread.join(timeout=60)
     for url in urls:
         assert tables(look(url)) == NO_TABLES | set(metadata.tables)
+
+
+@pytest.mark.postgres
+@pytest.mark.anyio
+async def test_a_database_without_an_encoding_keeps_text(postgres_server: PostgresServer) -> None:
+    """What `initdb` makes under the locale C. The driver would give bytes in place of text."""
+    url = postgres_server.new_database(encoding="SQL_ASCII")
+    assert migrate(url).before is None
+    async with opened(url) as opened_metadata:
+        made = await opened_metadata.ensure_topic("orders")
+    async with opened(url) as opened_metadata:
+        assert opened_metadata.snapshot.topics == {"orders": made}

@@ -79,12 +79,15 @@ class PostgresServer:
     def url(self, database: str, *, password: str = PASSWORD) -> str:
         return f"postgresql://{USER}:{password}@127.0.0.1:{self.port}/{database}"
 
-    def new_database(self, template: str = "template0") -> str:
-        """Create a database and return its URL."""
+    def new_database(self, template: str = "template0", encoding: str = "") -> str:
+        """Create a database and return its URL. `encoding`: another than the server's, for which
+        the locale is C."""
         name = f"test_{next(self._numbers)}"
         statement = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
             sql.Identifier(name), sql.Identifier(template)
         )
+        if encoding:
+            statement += sql.SQL(" ENCODING {} LOCALE 'C'").format(sql.Literal(encoding))
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             connection.execute(statement)
         return self.url(name)

@@ -40,7 +40,8 @@ def configs(services: dict[str, Any]) -> dict[str, Config]:
     """Of each of our containers, as the image and the file set it."""
     image = environment_of((REPOSITORY / "Dockerfile").read_text())
     return {
-        name: load_config(image | services[name]["environment"], {}) for name in (*NODES, "migrate")
+        name: load_config(image | services[name]["environment"], {}, listens=name in NODES)
+        for name in (*NODES, "migrate")
     }
 
 

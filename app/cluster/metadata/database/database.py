@@ -9,7 +9,7 @@ leaves both as `MetadataUnavailable`. Event loop only.
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import Engine as SyncEngine
@@ -108,6 +108,11 @@ def _postgres_engines(
     return engine, reader
 
 
+POSTGRES_TEXT: Final = {"client_encoding": "utf8"}
+"""Driver arguments. Without, the driver speaks the encoding of the database, and gives bytes in
+place of text where that is SQL_ASCII: what PostgreSQL chooses under the locale C."""
+
+
 def sqlite_arguments(lock_wait_ms: int) -> dict[str, Any]:
     """Driver arguments. `isolation_level=None` leaves BEGIN to `prepare_sqlite`."""
     return {
@@ -161,6 +166,7 @@ def _postgres_arguments(address: DatabaseAddress, config: ClusterConfig) -> dict
         f"-c idle_in_transaction_session_timeout={config.idle_ms_max}",
     ]
     return {
+        **POSTGRES_TEXT,
         "application_name": "curlew",
         "connect_timeout": config.connect_s_max,
         # A server that lost power sends nothing: notice it within half a minute.

@@ -16,7 +16,11 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, text
 
 from app.cluster.metadata.database.address import DatabaseAddress, Engine
-from app.cluster.metadata.database.database import prepare_sqlite, sqlite_arguments
+from app.cluster.metadata.database.database import (
+    POSTGRES_TEXT,
+    prepare_sqlite,
+    sqlite_arguments,
+)
 from app.cluster.metadata.database.failures import DatabaseFull, translated
 from app.cluster.metadata.schema.schema import alembic_config, current_revision, newer_schema
 from app.cluster.metadata.schema.tables import metadata
@@ -98,7 +102,8 @@ def _connect(address: DatabaseAddress) -> Iterator[Connection]:
         # old one would delete the rows that refer to it.
         prepare_sqlite(engine, begin="BEGIN IMMEDIATE", foreign_keys=False)
     else:
-        arguments = {"connect_timeout": 5, "options": f"-c lock_timeout={_LOCK_WAIT_MS}"}
+        options = f"-c lock_timeout={_LOCK_WAIT_MS}"
+        arguments = {**POSTGRES_TEXT, "connect_timeout": 5, "options": options}
         engine = create_engine(address.sync_url, connect_args=arguments, hide_parameters=True)
     try:
         with engine.begin() as connection:

@@ -233,7 +233,7 @@ class Health:
         if closed_because:
             code = ConditionCode.SHUTTING_DOWN if self.is_stopped else ConditionCode.STARTING
             found.append(condition(code, closed_because))
-        failed = self._store.status().failed
+        failed = self._store.failed
         other_leader = self.node.other_leader
         if other_leader is not None:
             found.append(condition(ConditionCode.NOT_LEADER, other_leader))

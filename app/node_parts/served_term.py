@@ -146,7 +146,7 @@ class ServedTerm:
 
     async def checkpoint(self) -> None:
         """Write one. The service's turn."""
-        if self.store.status().failed is not None:
+        if self.store.failed is not None:
             return
         try:
             checkpointing = self.store.begin_large_checkpoint()

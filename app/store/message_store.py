@@ -498,6 +498,16 @@ class MessageStore(ReadableQueues):
         )
 
     @property
+    def failed(self) -> str | None:
+        """Why no write is taken until a restart."""
+        return self._writer.failed
+
+    @property
+    def written_end(self) -> int:
+        """Physical offset of the end of what is written."""
+        return self._writer.watermarks.written
+
+    @property
     def sync_times(self) -> SyncTimes:
         """Of the log, since it was opened."""
         return self._log.sync_times

@@ -87,19 +87,19 @@ class TimerCompaction:
 
     def start(self) -> None:
         """Begin when the timer log is loaded."""
-        self._flushed_at = self._store.status().written_end
+        self._flushed_at = self._store.written_end
         self._flushed_s = self._looked_s = self._clock.monotonic_s()
         self.pinned = self._store.status().start
         self._store.pins.add("delayed messages", lambda: self.pinned, {TIMER_TOPIC})
 
     async def stop(self) -> None:
         """Write the timer log down, so that the next start has nothing to read."""
-        if self._timers.log.changes and self._store.status().failed is None:
+        if self._timers.log.changes and self._store.failed is None:
             await self.flush()
 
     async def turn(self) -> None:
         """Do what is due; little at a time."""
-        if self._store.status().failed is not None:
+        if self._store.failed is not None:
             return
         now_s = self._clock.monotonic_s()
         if self._is_flush_due(now_s):
@@ -123,7 +123,7 @@ class TimerCompaction:
             return True
         if log.position == log.watermark:
             return False
-        written = self._store.status().written_end - self._flushed_at
+        written = self._store.written_end - self._flushed_at
         return now_s - self._flushed_s >= FLUSH_SECONDS or written >= LOG_BYTES_MAX
 
     async def flush(self) -> None:
@@ -138,7 +138,7 @@ class TimerCompaction:
             return
         oldest = self._oldest_offset()  # for the files, what ends while they are written waits
         self._flushed_s = self._clock.monotonic_s()
-        at = self._store.status().written_end
+        at = self._store.written_end
         try:
             # The files may know of nothing that a loss of power could take from the log.
             await flush_store(self._store)
@@ -179,7 +179,7 @@ class TimerCompaction:
         oldest = await self._find_oldest()
         if oldest is None:
             return
-        now_ms, end = self._clock.now_ms(), self._store.status().written_end
+        now_ms, end = self._clock.now_ms(), self._store.written_end
         held = end - oldest.physical_offset
         size = self._timers.log.count * (self._store.average_bytes(TIMER_TOPIC, QUEUE) or 0)
         if now_ms - oldest.store_time_ms >= ROLL_AFTER_MS:

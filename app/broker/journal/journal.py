@@ -231,7 +231,7 @@ class Journal:
         if self.is_demanded or self._entries >= ENTRIES_MAX or self._entry_bytes >= ENTRY_BYTES_MAX:
             return True
         is_used = self._has_snapshot or self._entries > 0
-        return is_used and self._store.status().written_end - self._snapshot_at >= LOG_BYTES_MAX
+        return is_used and self._store.written_end - self._snapshot_at >= LOG_BYTES_MAX
 
     async def write_snapshot(self) -> None:
         """Write the state down as a whole and trim what it replaces.
@@ -245,7 +245,7 @@ class Journal:
     async def _write_snapshot(self) -> None:
         before = self._snapshot_at, self._entries, self._entry_bytes
         first = self._store.next_offset(self._topic, QUEUE)
-        self._note_snapshot(self._store.status().written_end)
+        self._note_snapshot(self._store.written_end)
         try:
             for message, flush in self._snapshot():
                 await self._append_chunk(message, flush)
@@ -287,7 +287,7 @@ class Journal:
 
     async def turn(self) -> None:
         """Write a snapshot when one is due. A service's turn."""
-        if self.is_snapshot_due() and self._store.status().failed is None:
+        if self.is_snapshot_due() and self._store.failed is None:
             await self.write_snapshot()
 
     def _note_snapshot(self, at: int) -> None:

@@ -156,7 +156,7 @@ class Epochs:
             self._store.first_steps.append(part)
         else:
             self._store.trim(EPOCHS_TOPIC, QUEUE, appended.first_queue_offset)
-            self._written_at = self._store.status().written_end
+            self._written_at = self._store.written_end
 
     async def _confirmed(self, written: AppendFuture) -> None:
         """A lone node waits for its own disk, however long that takes."""
@@ -171,7 +171,7 @@ class Epochs:
     async def renew(self) -> None:
         """Write the epoch down again when much was written behind it, or its entry would hold a
         segment that retention may want to delete."""
-        end = self._store.status().written_end
+        end = self._store.written_end
         if end - self._written_at < RENEWED_AFTER_BYTES:
             return
         with contextlib.suppress(CurlewError):  # the next pass of retention tries again

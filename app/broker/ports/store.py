@@ -283,6 +283,16 @@ class Store(QueueRecords, Protocol):
     def status(self) -> StoreStatus: ...
 
     @property
+    def failed(self) -> str | None:
+        """Why no write is taken until a restart. For what asks many times a second."""
+        ...
+
+    @property
+    def written_end(self) -> int:
+        """Of the log, a physical offset. As above."""
+        ...
+
+    @property
     def sync_times(self) -> SyncTimes:
         """Of the log, since it was opened."""
         ...

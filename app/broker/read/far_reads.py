@@ -31,4 +31,4 @@ class FarReads:
 
     def is_far(self, physical_offset: int) -> bool:
         """Whether a message lies further from the log's end."""
-        return self._store.status().written_end - physical_offset > self._bytes
+        return self._store.written_end - physical_offset > self._bytes

@@ -453,7 +453,7 @@ class Transactions:
 
     async def turn(self) -> None:
         """Begin the checks that are due, roll back what was asked too often. A service's turn."""
-        if self._store.status().failed is not None:
+        if self._store.failed is not None:
             return
         due, overdue = self._table.begin_checks(self._clock.monotonic_s())
         if due:

@@ -51,6 +51,16 @@ class TakenUnits(NamedTuple):
         return self.first + len(self.units) // UNIT_BYTES
 
 
+class OldestRead(NamedTuple):
+    """What retention has read of the oldest message of a queue. No other message gets its offset,
+    but those behind it may be older, where the clock was set back."""
+
+    offset: int
+    store_time_ms: int
+    newest_ms: int
+    """The latest store time that was believed then."""
+
+
 class ConsumeQueue:
     """Units `[min_offset, max_offset)` of one queue."""
 
@@ -58,6 +68,8 @@ class ConsumeQueue:
         "_cache",
         "_directory",
         "_file_bytes",
+        "_files_from",
+        "_first",
         "_repair",
         "_state",
         "_sums",
@@ -68,6 +80,7 @@ class ConsumeQueue:
         "min_offset",
         "next_offset",
         "number",
+        "oldest",
         "queue_id",
         "topic",
     )
@@ -104,6 +117,11 @@ class ConsumeQueue:
         self._sums = UnitChecksums(file_units)
         """Of the units before the tail."""
         self._repair = repair
+        self._first: tuple[int, int] | None = None
+        """What `first_position` has read last: an offset and where its record is."""
+        self._files_from = 0
+        """The byte of the queue before which no file begins."""
+        self.oldest: OldestRead | None = None
 
     def begin(self, min_offset: int, max_offset: int) -> None:
         """Set the bounds at opening; everything below `max_offset` is in the files."""
@@ -112,6 +130,7 @@ class ConsumeQueue:
         self._tail = (max_offset, bytearray())
         self._sums.begin(max_offset)
         self._state = None
+        self._first = self.oldest = None
 
     def resume(self, state: QueueState) -> bool:
         """`begin` with what a checkpoint says; False when it has no checksums of the units."""
@@ -264,11 +283,18 @@ class ConsumeQueue:
 
     def first_position(self) -> int | None:
         """Physical offset of the first readable message; None when its unit is damaged."""
-        ((found, size, _),) = self.units(self.min_offset, self.min_offset + 1)
-        return found if size > 0 else None
+        offset, known = self.min_offset, self._first
+        if known is not None and known[0] == offset:
+            return known[1]
+        ((found, size, _),) = self.units(offset, offset + 1)
+        if size <= 0:
+            return None
+        self._first = offset, found
+        return found
 
     def mend(self, queue_offset: int, unit: bytes) -> None:
         """Put a unit right, in a file or not yet. Any thread; other units are not touched."""
+        self._first = None
         first, tail = self._tail
         if queue_offset >= first:
             at = (queue_offset - first) * UNIT_BYTES
@@ -284,6 +310,8 @@ class ConsumeQueue:
 
     def drop_below_minimum(self) -> list[str]:
         """Remove files of which no unit is readable; their paths. The last one stays."""
+        if self.min_offset * UNIT_BYTES < self._files_from + self._file_bytes:
+            return []  # of a quiet node with very many queues this is the most frequent question
         names = [
             n
             for n in self._cache.files.list(self._directory)
@@ -297,6 +325,8 @@ class ConsumeQueue:
             self._cache.forget(path)
             self._cache.files.remove(path)
             removed.append(path)
+        if names:
+            self._files_from = int(names[len(removed)])
         return removed
 
     def flush(self, confirmed_end: int | None = None) -> None:
@@ -359,9 +389,10 @@ class ConsumeQueue:
             base = position - position % self._file_bytes
             part = data[done : done + base + self._file_bytes - position]
             path = self._path(base)
-            file = self._cache.get(path) or self._cache.create(
-                self._directory, path, self._file_bytes
-            )
+            file = self._cache.get(path)
+            if file is None:
+                file = self._cache.create(self._directory, path, self._file_bytes)
+                self._files_from = min(self._files_from, base)
             self._cache.mark_dirty(file)
             file.pwritev([part], position - base)
             done += len(part)

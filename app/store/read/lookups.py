@@ -23,7 +23,7 @@ from app.store.formats.record.record import (
 )
 from app.store.fs.files import ColdRead
 from app.store.index.key_index import KeyIndex
-from app.store.queues.consume_queue import ConsumeQueue
+from app.store.queues.consume_queue import ConsumeQueue, OldestRead
 from app.store.queues.queue_table import QueueTable
 from app.store.read.record_checks import Source, is_intact
 
@@ -37,6 +37,9 @@ NAMESAKE_PAGES_MAX = 16
 STORE_TIME_AT = 56
 _HEAD_BYTES = 36
 """Of a record, up to and with its physical offset."""
+OLDEST_KEPT_MS = 3_600_000
+"""How long what was read of the oldest message of a queue counts."""
+
 _DAMAGED_STEPS_MAX = 64
 _DAMAGED_PLACES_MAX = 10_000
 _SAMPLED_UNITS = 32
@@ -244,11 +247,25 @@ def first_kept(source: Source, queue: ConsumeQueue, oldest_ms: int, newest_ms: i
 
     Messages with a time beyond `newest_ms` were stored before the clock was set back: they are as
     old as the ones behind them, where there are any that are too old.
+
+    What was read of the oldest message is kept in the queue for `OLDEST_KEPT_MS`: a queue whose
+    messages are young is read once in that time, however often this is asked.
     """
+    known = queue.oldest
+    if (
+        known is not None
+        and known.offset == queue.min_offset
+        and oldest_ms <= known.store_time_ms <= newest_ms
+        and 0 <= newest_ms - known.newest_ms < OLDEST_KEPT_MS
+    ):
+        return known.offset
     kept = offset_for_time(source, queue, oldest_ms, wait_for_disk=True)
     while kept < queue.max_offset:
         found = _store_time(source, queue, kept, wait_for_disk=True)
-        if found is None or found <= newest_ms:
+        if found is None:
+            break
+        if found <= newest_ms:
+            queue.oldest = OldestRead(kept, found, newest_ms)
             break
         behind = _first(source, queue, kept, lambda at_ms: at_ms <= newest_ms, wait_for_disk=True)
         after = _first(source, queue, behind, lambda at_ms: at_ms >= oldest_ms, wait_for_disk=True)

@@ -486,6 +486,14 @@ class MemoryStore:
     def status(self) -> MemoryStatus:
         return self.state
 
+    @property
+    def failed(self) -> str | None:
+        return self.state.failed
+
+    @property
+    def written_end(self) -> int:
+        return self.state.written_end
+
     def disk_usage(self) -> DiskUsage:
         if self.disk is None:
             raise OSError(errno.EIO, "the disk does not answer")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -15,9 +16,12 @@ from app.store import OsFiles, RetentionPolicy, StepPart
 from app.store.formats.files.consume_queue import UNIT
 from app.store.fs.file_cache import FileCache
 from app.store.fs.files import DiskUsage
+from app.store.lifecycle import retention_run
 from app.store.lifecycle.retention_policy import LogState, decide
 from app.store.queues.consume_queue import ConsumeQueue
+from app.store.read.lookups import first_kept
 from app.store.read.queue_reads import GAP_EXPIRED, Wanted, read_queue
+from app.store.read.record_checks import Source
 from tests.support.stores.simulated_files import SimulatedFiles
 from tests.support.stores.stores import SMALL, OpenStore, open_store
 
@@ -347,3 +351,74 @@ def test_the_first_message_behind_a_place_is_found_between_holes(
     queue.append(b"".join(UNIT.pack(n, 1, 0) if w else bytes(20) for n, w in enumerate(written)))
     behind = [n for n, is_written in enumerate(written) if is_written and n >= place]
     assert queue.first_at_or_behind(place) == (behind[0] if behind else len(written))
+
+
+def test_a_quiet_queue_is_not_read_by_each_pass(
+    opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 10,000 topics each pass read two units and a record, and listed their directories."""
+    fill(opened, 40)
+    opened.store.begin_checkpoint().run()
+    policy = RetentionPolicy(default_ms=41 * HOUR)
+    opened.store.apply_retention(policy)
+    reads: list[int] = []
+    lists: list[str] = []
+    real_read, real_list = ConsumeQueue.unit_bytes, OsFiles.list
+
+    def read(queue: ConsumeQueue, first: int, end: int, **more: bool) -> bytes:
+        reads.append(first)
+        return real_read(queue, first, end, **more)
+
+    def listed(files: OsFiles, directory: str) -> list[str]:
+        lists.append(directory)
+        return real_list(files, directory)
+
+    monkeypatch.setattr(ConsumeQueue, "unit_bytes", read)
+    monkeypatch.setattr(OsFiles, "list", listed)
+    for _ in range(3):
+        opened.clock.advance(s=60)
+        assert opened.store.apply_retention(policy).expired_messages == 0
+    assert reads == []
+    assert not [directory for directory in lists if "orders" in directory]
+    opened.clock.advance(ms=10 * HOUR)
+    report = opened.store.apply_retention(policy)
+    assert (report.expired_messages, len(report.deleted_queue_files)) == (10, 0)
+    assert reads
+    opened.clock.advance(ms=25 * HOUR)
+    report = opened.store.apply_retention(policy)
+    assert (report.expired_messages, len(report.deleted_queue_files)) == (25, 2)
+    assert len(report.deleted_segments) > 3
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("send"), st.integers(1, 5)),
+            st.tuples(st.just("pass"), st.integers(0, 30)),
+            st.tuples(st.just("checkpoint"), st.just(0)),
+        ),
+        max_size=30,
+    )
+)
+def test_what_is_kept_of_the_oldest_message_changes_no_pass(steps: list[tuple[str, int]]) -> None:
+    opened = open_store(SimulatedFiles())
+    policy = RetentionPolicy(default_ms=20 * HOUR)
+    real = first_kept
+
+    def checked(source: Source, queue: ConsumeQueue, oldest_ms: int, newest_ms: int) -> int:
+        known, queue.oldest = queue.oldest, None
+        wanted = real(source, queue, oldest_ms, newest_ms)
+        queue.oldest = known
+        assert real(source, queue, oldest_ms, newest_ms) == wanted
+        return wanted
+
+    with mock.patch.object(retention_run, "first_kept", checked):
+        for step, number in steps:
+            if step == "send":
+                fill(opened, number)
+            elif step == "pass":
+                opened.clock.advance(ms=number * HOUR)
+                opened.store.apply_retention(policy)
+            else:
+                opened.store.begin_checkpoint().run()
+    opened.store.close()

@@ -7,7 +7,9 @@ from datetime import timedelta
 
 import pytest
 from curlew_client import AsyncClient, Client, ClientClosed, Message, Options
+from curlew_client.face import MessageOptions
 from curlew_client.options import node_of, nodes_of
+from curlew_client.other_names import CALLS, OPTIONS
 from curlew_client.wire.durations import seconds_of
 
 NOWHERE = "http://127.0.0.1:9"
@@ -41,6 +43,9 @@ def test_options(kind: type[Exception], words: str, options: dict[str, object]) 
     [
         (TypeError, "a body is bytes, str .* not list", {"body": [1]}),
         (TypeError, "no 'tags'; did you mean 'tag'", {"tags": "a"}),
+        (TypeError, "no 'DelaySeconds'; here it is delay", {"DelaySeconds": 5}),
+        (TypeError, r"no 'key'; here it is keys \(to find it by\) or sharding_key", {"key": "k"}),
+        (TypeError, "no 'message_group_id'; here it is sharding_key", {"message_group_id": "k"}),
         (TypeError, "keys is a list of str", {"keys": "order-17"}),
         (TypeError, "keys has a int", {"keys": [17]}),
         (ValueError, "keys has 'a b'", {"keys": ["a b"]}),
@@ -69,6 +74,29 @@ def test_messages(kind: type[Exception], words: str, message: dict[str, object])
 @pytest.mark.parametrize("level", range(1, 19))
 def test_a_delay_level_is_said_as_it_is(level: int) -> None:
     assert Message(b"x", delay=f"level:{level}").delay == f"level:{level}"
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("produce", "'produce'; here it is send"),
+        ("send_message", "here it is send"),
+        ("sendMessage", "here it is send"),
+        ("subscribe", "here it is pull_consumer"),
+        ("receive_message", "here it is receive"),
+        ("recieve", "did you mean 'receive'"),
+        ("xyz", "has no attribute 'xyz'$"),
+    ],
+)
+def test_calls_of_other_clients(kind: type[Client | AsyncClient], name: str, words: str) -> None:
+    refused(AttributeError, words, lambda: getattr(kind(NOWHERE), name))
+
+
+def test_what_is_named_for_another_client_is_there() -> None:
+    client = Client(NOWHERE)
+    assert all(hasattr(client, name.split()[-1]) for name in CALLS.values() if " " not in name)
+    assert {name.split()[0] for name in OPTIONS.values()} <= {*MessageOptions.__annotations__}
 
 
 def test_names_and_batches() -> None:

@@ -4,16 +4,16 @@
 which.
 """
 
-import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar, Unpack
 
 from curlew_client.consuming.calls import ReceiveOptions
 from curlew_client.consuming.messages import Received
 from curlew_client.errors import CurlewError
 from curlew_client.hooks import Hooks, Prepared, Sending
 from curlew_client.options import Options
+from curlew_client.other_names import CALLS, OPTIONS, hint
 from curlew_client.producing.batches import SendFuture
 from curlew_client.producing.messages import (
     Message,
@@ -198,6 +198,13 @@ class ProducerFace(ABC, Generic[One, Many, Later, Nothing]):
     ) -> None:
         self._session = Session(url, key=key, client_id=client_id, options=Options.of(options))
 
+    if not TYPE_CHECKING:  # else every name would be an attribute to a type checker
+
+        def __getattr__(self, name: str) -> Any:
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            known = [each for each in dir(type(self)) if not each.startswith("_")]
+            raise AttributeError(f"{text}{hint(name, CALLS, known)}", name=name, obj=self)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._session!r})"
 
@@ -352,9 +359,7 @@ def message_of(body: Body, options: MessageOptions) -> Message:
     """The message, or a `TypeError` that names the option which there is not."""
     if options and not options.keys() <= _NAMES:
         name = next(iter(options.keys() - _NAMES))
-        near = difflib.get_close_matches(name, _NAMES, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise TypeError(f"a message has no {name!r}{hint}")
+        raise TypeError(f"a message has no {name!r}{hint(name, OPTIONS, _NAMES)}")
     return Message(body, **options)
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from app.store import paths
 from app.store.formats.files.consume_queue import UNIT, UNIT_BYTES, UNITS
 from app.store.formats.files.state_file import QueueState
+from app.store.formats.record.record import topic_part
 from app.store.fs.file_cache import FileCache
 from app.store.fs.files import ColdRead
 from app.store.fs.strays import names_in
@@ -83,6 +84,7 @@ class ConsumeQueue:
         "oldest",
         "queue_id",
         "topic",
+        "topic_part",
     )
 
     def __init__(
@@ -95,6 +97,8 @@ class ConsumeQueue:
         number: int = 0,
     ) -> None:
         self.topic = topic
+        self.topic_part = topic_part(topic.encode())
+        """As it stands in each record of this queue."""
         self.queue_id = queue_id
         self.number = number
         """Of this queue in its table, for as long as it is open; 0: it is in none."""

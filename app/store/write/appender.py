@@ -12,7 +12,7 @@ Event loop only.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -34,10 +34,8 @@ from app.store.formats.record.message_id import encode_message_id
 from app.store.formats.record.record import (
     END_OF_FILE_BYTES,
     PROPERTIES_BYTES_MAX,
-    RECORD_OVERHEAD_BYTES,
     encode_properties,
     encode_simple_record,
-    topic_part,
 )
 from app.store.index.key_index import Keyed, KeyIndex
 from app.store.lifecycle.recovery import Recovery
@@ -48,13 +46,14 @@ from app.store.read.frame_checksums import FrameChecksums
 from app.store.write.block_writes import start_of, writes_of, writes_of_frame
 from app.store.write.blocks import Answer, Block, Done, Write
 from app.store.write.record_encoding import (
+    SIMPLE_OVERHEAD_BYTES,
     SIMPLE_TOPIC_CHARS_MAX,
     Part,
     RecordEncoder,
     keys_of,
     part_of,
     properties_too_large,
-    step_mark,
+    with_marks,
 )
 from app.store.write.visibility import (
     Audience,
@@ -67,9 +66,6 @@ from app.store.write.writer import Writer
 
 _LOG: Final = logging.getLogger(__name__)
 
-_REMEMBERED_MAX = 4096
-_SIMPLE_OVERHEAD_BYTES = RECORD_OVERHEAD_BYTES - 1
-"""The length of the topic is in its part."""
 _NO_KEYS: tuple[()] = ()
 ENCODED_HERE_MAX: Final = 512
 """Records of a step that are encoded on the event loop; those of a larger one by the worker."""
@@ -99,28 +95,19 @@ class StepPart(NamedTuple):
 
 
 def with_step_marks(parts: Sequence[StepPart]) -> list[StepPart]:
-    """The last parts of a step with the mark of each record, for those that are many; another
-    part comes before them. Their properties are encoded. Any thread."""
+    """The last parts of a step with the properties and the mark of each record, for those that are
+    many; another part comes before them. Any thread."""
     left = sum(len(part.messages) for part in parts)
     found: list[StepPart] = []
     for part in parts:
         left -= len(part.messages)
-        found.append(part._replace(properties=_with_marks(part.properties, left), is_marked=True))
+        known = part.properties or [encode_properties(message) for message in part.messages]
+        found.append(part._replace(properties=with_marks(known, left), is_marked=True))
     return found
 
 
-def _with_marks(properties: Sequence[bytes], behind: int) -> list[bytes]:
-    """The properties of a part with the marks of a step in which so many records follow it."""
-    marks = range(behind + len(properties) - 1, behind - 1, -1)
-    return [text + step_mark(left) for text, left in zip(properties, marks, strict=True)]
-
-
-class _Placed(NamedTuple):
-    """A part whose records go to these places, and what shows them."""
-
-    part: Part
-    positions: Sequence[int]
-    publication: Publication
+_Placed = tuple[Part, Sequence[int], Publication]
+"""A part whose records go to these places, and what shows them."""
 
 
 class Appender:
@@ -167,7 +154,6 @@ class Appender:
         self._pending_bytes_max = limits.pending_append_bytes_max
         self._cursor = AppendCursor(0, config.segment_bytes)
         self._segment_bytes = config.segment_bytes
-        self._topic_parts: dict[str, bytes] = {}
         self._has_told_of_lead = False
 
     def start(self, recovery: Recovery, segment_bytes: int) -> None:
@@ -241,12 +227,12 @@ class Appender:
         answer: Answer | None,
     ) -> Appended | None:
         """One message that fits into the segment in use; None when it does not."""
-        part = self._topic_parts.get(queue.topic) or self._remember_topic(queue.topic)
+        part = queue.topic_part
         properties = encode_properties(message)
         if len(properties) > PROPERTIES_BYTES_MAX:
             raise properties_too_large(len(properties))
         body = message.body
-        size = _SIMPLE_OVERHEAD_BYTES + len(body) + len(part) + len(properties)
+        size = SIMPLE_OVERHEAD_BYTES + len(body) + len(part) + len(properties)
         cursor = self._cursor
         at = cursor.end
         if size + END_OF_FILE_BYTES > self._segment_bytes - at % self._segment_bytes:
@@ -294,8 +280,7 @@ class Appender:
         placement = self._cursor.place(part.sizes)
         positions = placement.physical_offsets
         publication, appended = self._publication(part, positions, now, done)
-        placed = _Placed(part, positions, publication)
-        records = self._fill((placed,), now, self._writer.watermarks.flushed)
+        records = self._fill([(part, positions, publication)], now, self._writer.watermarks.flushed)
         self._submit(placement, writes_of(placement, records), flush, publication, answer)
         self._move(queue, part.first + len(messages))
         return appended
@@ -317,59 +302,46 @@ class Appender:
         """
         is_own = not is_send and any(is_system_topic(part.topic) for part in parts)
         self._admit(answer, is_own=is_own)
-        made: dict[tuple[str, int], ConsumeQueue] = {}
-        for part in parts:
-            if part.generation:
-                self._bind_part(part, made)
         if len(parts) == 1 and len(parts[0].messages) == 1:
             # One entry of the broker's own state: as any single message.
-            topic, queue_id, (message,), *_ = parts[0]
+            topic, queue_id, (message,), generation, *_ = parts[0]
             is_simple = not (message.reconsume_times or message.flag)
             if is_simple and len(topic) <= self._single_topic_chars_max:
                 queue = self._queues.find_or_new(topic, queue_id)
+                if generation and queue.generation != generation:
+                    self.bind(queue, generation)
                 now = self._stamp()
                 appended = self._append_one(queue, message, now, flush, done, answer)
                 if appended is not None:
                     return [appended]
-        encoded = self._parts_of_step(parts, made)
-        total = sum(sum(part.sizes) for part in encoded)
-        self._refuse_too_large(total)
+        encoded = self._parts_of_step(parts)
+        sizes = [size for part in encoded for size in part.sizes]
+        self._refuse_too_large(sum(sizes))
         now = self._stamp()
-        placement = self._cursor.place_together([size for part in encoded for size in part.sizes])
+        placement = self._cursor.place_together(sizes)
         return self._submit_step(encoded, placement, now, flush, done, answer)
 
-    def _parts_of_step(
-        self, parts: Sequence[StepPart], made: Mapping[tuple[str, int], ConsumeQueue]
-    ) -> list[Part]:
-        """The parts with their offsets; a queue may have several parts, and be a new one, which may
-        be in `made` already."""
-        left = sum(len(part.messages) for part in parts)
+    def _parts_of_step(self, parts: Sequence[StepPart]) -> list[Part]:
+        """The parts with their offsets, in queues that are bound to their generations; a queue may
+        have several parts, and be a new one."""
+        left = sum([len(part.messages) for part in parts])
         is_marked = left > 1
         encoded: list[Part] = []
         last: dict[tuple[str, int], Part] = {}
-        for topic, queue_id, messages, _, known, has_marks in parts:
-            before = last.get((topic, queue_id))
-            if before is None:
-                queue = made.get((topic, queue_id)) or self._queues.find_or_new(topic, queue_id)
-                first = queue.next_offset
-            else:
-                queue, first = before.queue, before.first + len(before.messages)
+        for topic, queue_id, messages, generation, known, has_marks in parts:
+            name = topic, queue_id
+            before = last.get(name)
+            queue = self._queues.find_or_new(topic, queue_id) if before is None else before.queue
+            if generation and queue.generation != generation:
+                self.bind(queue, generation)
+            first = queue.next_offset if before is None else before.first + len(before.messages)
             properties = known or [encode_properties(message) for message in messages]
             left -= len(messages)
             if is_marked and not has_marks:
-                properties = _with_marks(properties, left)
-            part = last[topic, queue_id] = part_of(queue, first, messages, properties)
+                properties = with_marks(properties, left)
+            part = last[name] = part_of(queue, first, messages, properties)
             encoded.append(part)
         return encoded
-
-    def _bind_part(self, part: StepPart, made: dict[tuple[str, int], ConsumeQueue]) -> None:
-        """Bind its queue; a new one is put into `made`."""
-        name = part.topic, part.queue_id
-        queue = made.get(name) or self._queues.find_or_new(*name)
-        if not queue.number:
-            made[name] = queue
-        if queue.generation != part.generation:
-            self.bind(queue, part.generation)
 
     def _submit_step(
         self,
@@ -387,10 +359,10 @@ class Appender:
             end = first + len(part.sizes)
             positions = placement.physical_offsets[first:end]
             publication, appended = self._publication(part, positions, now, done)
-            placed.append(_Placed(part, positions, publication))
+            placed.append((part, positions, publication))
             results.append(appended)
             first = end
-        step = StepPublication([each.publication for each in placed], done)
+        step = StepPublication([publication for _, _, publication in placed], done)
         fill = partial(self._fill, placed, now, self._writer.watermarks.flushed)
         if first <= ENCODED_HERE_MAX:
             self._submit(placement, writes_of(placement, fill()), flush, step, answer)
@@ -411,13 +383,12 @@ class Appender:
         ids = [message.message_id or f"{start}{at:012X}" for message, at in rows]
         return publication, Appended(part.first, len(ids), now, ids)
 
-    def _fill(self, placed: Sequence["_Placed"], now: int, synced_end: int) -> list[bytes]:
+    def _fill(self, placed: Sequence[_Placed], now: int, synced_end: int) -> list[bytes]:
         """The records of these parts; their publications are complete then. Any thread."""
         records: list[bytes] = []
         for part, positions, publication in placed:
-            encoded = self._encoder.encode(part, positions, now, synced_end)
-            records += encoded.records
-            publication.units, publication.keyed = encoded.units, encoded.keyed
+            encoded = self._encoder.encode(part, positions, now, synced_end, records)
+            publication.units, publication.keyed = encoded
         return records
 
     def append_frame(
@@ -441,7 +412,7 @@ class Appender:
         queue = self._queues.find_or_new(topic, queue_id)
         if queue.generation != generation:
             self.bind(queue, generation)
-        before = None if entry is None else self._parts_of_step([entry], {})[0]
+        before = None if entry is None else self._parts_of_step([entry])[0]
         sizes = [] if before is None else before.sizes
         now = self._stamp()
         every = np.concatenate((np.array(sizes, np.int64), frame.sizes)) if sizes else frame.sizes
@@ -471,8 +442,8 @@ class Appender:
         if before is not None:
             at = places[: len(sizes)].tolist()
             entry_publication, _ = self._publication(before, at, now, done)
-            placed = _Placed(before, at, entry_publication)
-            records = self._fill((placed,), now, self._writer.watermarks.flushed)
+            placed = [(before, at, entry_publication)]
+            records = self._fill(placed, now, self._writer.watermarks.flushed)
             publication = StepPublication([entry_publication, frame_publication], done)
         ids = DerivedIds(self._store_id, now, positions)
         appended = Appended(first, frame.count, now, ids)
@@ -582,12 +553,6 @@ class Appender:
                 (self.store_time_ms - now) // 1000,
             )
         return self.store_time_ms
-
-    def _remember_topic(self, topic: str) -> bytes:
-        if len(self._topic_parts) >= _REMEMBERED_MAX:
-            self._topic_parts.clear()
-        part = self._topic_parts[topic] = topic_part(topic.encode())
-        return part
 
 
 def _bytes_of(part: Part) -> int:

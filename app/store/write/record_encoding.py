@@ -5,7 +5,9 @@ looked at when its properties were encoded and its size was taken (`part_of`).
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from app.domain.errors import PropertiesTooLarge
 from app.domain.message import PROPERTY_STEP, Message, java_hash
@@ -13,19 +15,20 @@ from app.store.formats.files.consume_queue import UNIT
 from app.store.formats.record.compression import system_flag_of
 from app.store.formats.record.record import (
     PROPERTIES_BYTES_MAX,
+    RECORD_OVERHEAD_BYTES,
     encode_record,
     encode_simple_record,
-    record_size,
-    topic_part,
 )
 from app.store.queues.consume_queue import ConsumeQueue
 
 SIMPLE_TOPIC_CHARS_MAX: Final = 127
+SIMPLE_OVERHEAD_BYTES: Final = RECORD_OVERHEAD_BYTES - 1
+"""Of a record beside body, topic part and properties: the length of the topic is in its part."""
 _REMEMBERED_MAX: Final = 4096
-_STEP: Final = PROPERTY_STEP.encode()
+_MARKED: Final = b"%%b%b\x01%%d\x02" % PROPERTY_STEP.encode()
 
 
-class Part(NamedTuple):
+class Part(msgspec.Struct, eq=False):
     """Messages of one queue with their encoded properties and the sizes of their records.
 
     The queue may be a new one, which is in no table yet; `first` is the queue offset of the first.
@@ -38,14 +41,6 @@ class Part(NamedTuple):
     sizes: list[int]
 
 
-class Encoded(NamedTuple):
-    """What becomes of a part."""
-
-    records: list[bytes]
-    units: bytes
-    keyed: list[tuple[int, list[str]]]
-
-
 class RecordEncoder:
     """Encodes for one store."""
 
@@ -53,21 +48,27 @@ class RecordEncoder:
         self._store_host = store_host
         self._tag_hashes: dict[str, int] = {}
 
-    def encode(self, part: Part, positions: Sequence[int], now_ms: int, synced_end: int) -> Encoded:
-        """The records, units and keys of messages that go to these places."""
+    def encode(
+        self,
+        part: Part,
+        positions: Sequence[int],
+        now_ms: int,
+        synced_end: int,
+        records: list[bytes],
+    ) -> tuple[bytes, list[tuple[int, list[str]]]]:
+        """The units and keys of messages that go to these places; adds their records."""
         queue, first = part.queue, part.first
-        topic = queue.topic.encode()
-        short_topic = topic_part(topic) if len(topic) <= SIMPLE_TOPIC_CHARS_MAX else b""
-        records: list[bytes] = []
+        topic = queue.topic_part
+        is_short = len(topic) <= SIMPLE_TOPIC_CHARS_MAX + 1
         units: list[bytes] = []
         hashes = self._tag_hashes
         keyed: list[tuple[int, list[str]]] = []
         rows = zip(part.messages, part.properties, part.sizes, positions, strict=True)
         for queue_offset, (message, encoded, size, at) in enumerate(rows, first):
             born = now_ms if message.born_time_ms is None else message.born_time_ms
-            if short_topic and not (message.reconsume_times or message.flag or message.encoding):
+            if is_short and not (message.reconsume_times or message.flag or message.encoding):
                 record = encode_simple_record(
-                    short_topic,
+                    topic,
                     (queue.queue_id, queue_offset, at),
                     message.body,
                     encoded,
@@ -77,7 +78,7 @@ class RecordEncoder:
                 )
             else:
                 record = encode_record(
-                    topic=topic,
+                    topic=queue.topic.encode(),
                     queue_id=queue.queue_id,
                     queue_offset=queue_offset,
                     physical_offset=at,
@@ -98,7 +99,7 @@ class RecordEncoder:
             units.append(UNIT.pack(at, size, tag_hash))
             if message.keys or message.message_id or message.unique_id:
                 keyed.append((at, keys_of(message)))
-        return Encoded(records, b"".join(units), keyed)
+        return b"".join(units), keyed
 
     def tag_hash(self, tag: str) -> int:
         """Java's hash; those of the last tags are remembered."""
@@ -114,7 +115,7 @@ def part_of(
     queue: ConsumeQueue, first: int, messages: Sequence[Message], properties: Sequence[bytes]
 ) -> Part:
     """Messages with their encoded properties as a part from queue offset `first` on."""
-    overhead = record_size(0, len(queue.topic.encode()), 0)
+    overhead = SIMPLE_OVERHEAD_BYTES + len(queue.topic_part)
     longest = max(map(len, properties), default=0)
     if longest > PROPERTIES_BYTES_MAX:
         raise properties_too_large(longest)
@@ -125,9 +126,11 @@ def part_of(
     return Part(queue, first, messages, properties, sizes)
 
 
-def step_mark(left: int) -> bytes:
-    """The property that says how many records of a step follow."""
-    return b"%b\x01%d\x02" % (_STEP, left)
+def with_marks(properties: Sequence[bytes], behind: int) -> list[bytes]:
+    """The properties of a part with the marks of a step in which so many records follow it: each
+    says how many follow the record that it is in."""
+    marks = range(behind + len(properties) - 1, behind - 1, -1)
+    return [_MARKED % each for each in zip(properties, marks, strict=True)]
 
 
 def properties_too_large(size: int) -> PropertiesTooLarge:

@@ -3,8 +3,8 @@
 Values for `deduplicator`. Event loop only, but for the making of `Parts`.
 """
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, cast
 
 from app.broker.dedup.dedup_entries import Fresh
 from app.broker.dedup.tokens import Claim, KeyToken
@@ -13,7 +13,6 @@ from app.broker.journal.append_future import AppendFuture
 from app.broker.produce.send_steps import fill_in
 from app.broker.results import FrameResult, SendResult
 from app.domain.errors import CurlewError, SequenceOutOfOrder
-from app.domain.message import Message
 from app.store import Appended, StepPart
 
 
@@ -41,44 +40,39 @@ class Pending:
 class Parts(NamedTuple):
     """Messages that are to be stored, as parts of a step."""
 
-    chosen: dict[int, list[tuple[int, Message]]]
+    chosen: dict[int, list[int]]
+    """Queue → places of its messages in the request."""
+    size: int
+    """Of the request, in messages."""
     parts: list[StepPart]
     delayed: list[Delayed]
     """In the order of the request; nothing when they are for now."""
 
-    @property
-    def message_count(self) -> int:
-        """Of all parts."""
-        return len(self.delayed) or sum(map(len, self.chosen.values()))
 
-    def order(self) -> list[int]:
-        """The queue of each message, in the order of the request."""
-        order = [0] * sum(map(len, self.chosen.values()))
-        for queue, rows in self.chosen.items():
-            for index, _ in rows:
-                order[index] = queue
-        return order
+def queues_of(chosen: Mapping[int, Sequence[int]], count: int) -> list[int]:
+    """The queue of each of so many messages, in the order of the request."""
+    queues = [0] * count
+    for queue, indexes in chosen.items():
+        for index in indexes:
+            queues[index] = queue
+    return queues
 
 
 class Stored(NamedTuple):
     """Messages that were appended and wait for their confirmation."""
 
     topic: str
-    chosen: dict[int, list[tuple[int, Message]]]
+    size: int
+    chosen: dict[int, list[int]]
     appended: Sequence[Appended]
     confirmation: AppendFuture
 
-    async def results(self) -> list[SendResult]:
-        """What to tell the producer, in the order of the request."""
-        await self.confirmation.wait()
-        return await self.placed()
-
     async def placed(self) -> list[SendResult]:
-        """The `results` as they will be, confirmed or not."""
-        found: list[SendResult | CurlewError | None] = [None] * sum(map(len, self.chosen.values()))
-        for (queue_id, rows), part in zip(self.chosen.items(), self.appended, strict=True):
-            await fill_in(found, self.topic, queue_id, [index for index, _ in rows], part)
-        return [result for result in found if isinstance(result, SendResult)]
+        """What to tell the producer, in the order of the request, confirmed or not."""
+        found: list[SendResult | CurlewError | None] = [None] * self.size
+        for (queue_id, indexes), part in zip(self.chosen.items(), self.appended, strict=True):
+            await fill_in(found, self.topic, queue_id, indexes, part)
+        return cast("list[SendResult]", found)
 
 
 def _nobody(_is_safe: bool) -> None:

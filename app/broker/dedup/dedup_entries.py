@@ -192,4 +192,4 @@ def expire_seals(
 def placed_of(fields: list[Any]) -> Placed:
     """Invert what an entry says of a `Placed`."""
     count, queues, firsts = fields
-    return Placed(count, tuple(queues), tuple((queue, first) for queue, first in firsts))
+    return Placed(count, tuple(queues), tuple(map(tuple, firsts)))

@@ -69,6 +69,7 @@ COUNTED_AT_ONCE: Final = 10_000
 """Producers whose messages are counted in one turn."""
 
 _CHUNK_BYTES: Final = 128 * KIB
+_FRESH: Final = Fresh()
 
 EndOf = Callable[[str, int], int]
 """Topic and queue to one past the last readable offset."""
@@ -111,8 +112,7 @@ class DedupTable:
         """
         if isinstance(claim, KeyToken):
             return self._keys.look(claim, topic, count, now_ms)
-        self._check_epoch(claim, now_ms)
-        producer = self._find(claim.producer_id)
+        producer = self._producer_of(claim, now_ms)
         sequence = None
         if producer is not None and producer.epoch == claim.epoch:
             sequence = producer.sequences.get((topic, scope))
@@ -122,15 +122,17 @@ class DedupTable:
         if sequence is None:
             if producer is None or producer.epoch == claim.epoch or not producer.sequences:
                 self._check_room_for_sequence(now_ms)  # a new epoch ends those of the one before
-            return Fresh()
+            return _FRESH
         if claim.seq == expected:
-            return Fresh()
+            return _FRESH
         if claim.seq + count > expected:
             return Fresh(expected - claim.seq)
         return first_result(claim, sequence, count)
 
-    def _check_epoch(self, claim: ProducerToken, now_ms: int) -> None:
-        self._check_open(family_of(claim.producer_id), claim.epoch, claim.producer_id)
+    def _producer_of(self, claim: ProducerToken, now_ms: int) -> KnownProducer | None:
+        """Who claims, if it is known; raises when its epoch is over, or there is no room for it."""
+        if self._seals:
+            self._check_open(family_of(claim.producer_id), claim.epoch, claim.producer_id)
         producer = self._find(claim.producer_id)
         if producer is None:
             self._expire_producers(now_ms)
@@ -138,6 +140,7 @@ class DedupTable:
                 raise full("producers", self._limits.producers_max)
         elif claim.epoch < producer.epoch:
             raise fenced(claim.producer_id, claim.epoch, producer.epoch)
+        return producer
 
     def _check_room_for_sequence(self, now_ms: int) -> None:
         most = self._limits.producer_sequences_max
@@ -228,10 +231,13 @@ class DedupTable:
         """The entry of a plan."""
         return encode(PLAN, *plan.fields)
 
-    def forgetting_entry(self, producer_id: str, now_ms: int) -> bytes | None:
-        """The entry that makes room for this producer; None: there is room, or no idle one."""
-        if len(self._producers) < self._limits.producers_max or producer_id in self._producers:
-            return None
+    def lacks_room_for(self, producer_id: str) -> bool:
+        """Whether as many producers are known as may be, and this one is none of them."""
+        known = self._producers
+        return len(known) >= self._limits.producers_max and producer_id not in known
+
+    def forgetting_entry(self, now_ms: int) -> bytes | None:
+        """The entry that makes room for another producer; None: none is idle."""
         idle_ms = now_ms - self._limits.producer_idle_ms_min
         idle = idle_producer(self._producers, idle_ms, FORGOTTEN_AT_ONCE)
         return None if idle is None else encode(FORGOTTEN, idle)

@@ -13,7 +13,15 @@ from functools import partial
 from typing import NamedTuple
 
 from app.broker.context import Context
-from app.broker.dedup.claimed_steps import Parts, Pending, Stored, frame_result, moved, overlap
+from app.broker.dedup.claimed_steps import (
+    Parts,
+    Pending,
+    Stored,
+    frame_result,
+    moved,
+    overlap,
+    queues_of,
+)
 from app.broker.dedup.dedup_journal import DedupJournal
 from app.broker.dedup.first_results import FirstResults
 from app.broker.dedup.tokens import (
@@ -36,7 +44,7 @@ from app.broker.produce.send_deadlines import (
     not_safe_yet,
     wait_with_place,
 )
-from app.broker.produce.send_steps import SendStep, encoded_part, made
+from app.broker.produce.send_steps import SendStep, made
 from app.broker.produce.sender import Sender
 from app.broker.produce.topic_admission import check_write_queue
 from app.broker.results import BatchItem, FrameResult, SendResult
@@ -47,7 +55,7 @@ from app.domain.errors import (
 )
 from app.domain.message import Message
 from app.domain.positions import FlushMode
-from app.store import Appended, with_step_marks
+from app.store import Appended, StepPart, with_step_marks
 from app.store.formats.frame.batch_frame import RequestFrame
 
 
@@ -131,23 +139,24 @@ class Deduplicator:
             scope = ANY_QUEUE if queue_id is None else queue_id
             now_ms = self._clock.now_ms()
             found = self._table.look(claim, key, scope, len(items), now_ms)
+            make = partial(self._parts, topic, items, chosen)
             parts: Parts | None = None
-            if not isinstance(found, Placed):  # what is made for it takes a while
-                parts = await made(partial(self._parts, topic, items, chosen), len(items))
+            if len(items) > SMALL_MESSAGES_MAX and not isinstance(found, Placed):
+                parts = await made(make, len(items))  # takes a while, in which others may send
                 now_ms = self._clock.now_ms()
                 found = self._table.look(claim, key, scope, len(items), now_ms)
             if isinstance(found, Placed):
                 return Once(await self._first.of_messages(topic_name, found), is_repeated=True)
             if found.skip:
                 raise overlap(claim, found)
-            assert parts is not None
+            parts = parts or make()
             if isinstance(claim, KeyToken):  # a producer's plan of its queues stays as it is
                 named = {queue_id, *(e.queue_id for e in items if isinstance(e, BatchItem))}
                 for queue in named:
                     if queue is not None:
                         check_write_queue(topic, queue)
             self._sender.admit(topic, items)
-            stored = self._append(topic, parts, claim, scope, now_ms, flush)
+            stored = self._append(topic, key, parts, claim, scope, now_ms, flush)
         except CurlewError as error:
             raise with_outcome(error, "not_stored") from None
         if deadline is None and self._sends is None:
@@ -248,15 +257,16 @@ class Deduplicator:
     def _check(self, claim: Claim) -> None:
         if isinstance(claim, ProducerToken):
             check_producer(claim.producer_id)
-            self._make_room(claim.producer_id)
+            if self._table.lacks_room_for(claim.producer_id):
+                self._make_room()
         elif not 0 < len(claim.key) <= self._limits.idempotency_key_chars_max:
             limit = self._limits.idempotency_key_chars_max
             raise InvalidRequest(f"an idempotency key has 1 to {limit} characters")
 
-    def _make_room(self, producer_id: str) -> None:
-        """When no more producers can be remembered, forget the one that is idle for longest. Not
+    def _make_room(self) -> None:
+        """As no more producers can be remembered, forget the one that is idle for longest. Not
         synced: in the log it stands before what is sent in the room that it makes."""
-        entry = self._table.forgetting_entry(producer_id, self._clock.now_ms())
+        entry = self._table.forgetting_entry(self._clock.now_ms())
         if entry is not None:
             self._kept.append(entry)
             self._table.taken(entry)
@@ -265,28 +275,30 @@ class Deduplicator:
         self,
         topic: Topic,
         items: Sequence[BatchItem | CurlewError],
-        chosen: dict[int, list[tuple[int, Message]]],
+        chosen: dict[int, list[int]],
     ) -> Parts:
         """The parts of the step that stores these. Any thread."""
+        messages = [item.message for item in items if isinstance(item, BatchItem)]
         dues = self._dues(items)
         if not dues:
-            parts = [
-                encoded_part(topic.name, queue, [message for _, message in rows], topic.generation)
-                for queue, rows in chosen.items()
-            ]
+            if len(chosen) == 1:
+                (queue_id,) = chosen
+                parts = [StepPart(topic.name, queue_id, messages, topic.generation)]
+            else:
+                parts = [
+                    StepPart(topic.name, queue, [messages[at] for at in indexes], topic.generation)
+                    for queue, indexes in chosen.items()
+                ]
             many = len(items) > SMALL_MESSAGES_MAX
-            return Parts(chosen, with_step_marks(parts) if many else parts, [])
-        rows = {
-            index: Delayed(message, queue_id, dues[index])
-            for queue_id, part in chosen.items()
-            for index, message in part
-        }
-        sent = [rows[index] for index in sorted(rows)]
-        return Parts(chosen, [self._delayed.waiting_part(topic, sent)], sent)
+            return Parts(chosen, len(items), with_step_marks(parts) if many else parts, [])
+        queues = queues_of(chosen, len(items))
+        sent = [Delayed(*each) for each in zip(messages, queues, dues, strict=True)]
+        return Parts(chosen, len(items), [self._delayed.waiting_part(topic, sent)], sent)
 
     def _append(
         self,
         topic: Topic,
+        key: str,
         parts: Parts,
         claim: Claim,
         scope: int,
@@ -294,9 +306,8 @@ class Deduplicator:
         flush: FlushMode | None,
     ) -> Stored | Waiting:
         """The entry and the messages as one step, in this turn."""
-        key = topic_key(topic.name, topic.generation)
         sends = self._sends
-        sent = AppendFuture() if sends is None else sends.begin(parts.message_count)
+        sent = AppendFuture() if sends is None else sends.begin(parts.size)
         pending = Pending(sent)
         if parts.delayed:  # they have no offsets yet to come back to
             placed = Placed(len(parts.delayed), (), ())
@@ -313,10 +324,9 @@ class Deduplicator:
             pending.settle = self._table.taken(entry)
             return waiting
         chosen, next_offset = parts.chosen, self._store.next_offset
-        order = parts.order()
         placed = Placed(
-            len(order),
-            order if len(chosen) > 1 else order[:1],
+            parts.size,
+            queues_of(chosen, parts.size) if len(chosen) > 1 else tuple(chosen),
             [(queue, next_offset(topic.name, queue)) for queue in chosen],
         )
         entry = self._table.entry(claim, key, scope, placed, now_ms)
@@ -325,7 +335,7 @@ class Deduplicator:
             steps, flush or topic.flush, pending.done, is_send=True, answer=sent.answer
         )
         pending.settle = self._table.taken(entry)
-        return Stored(topic.name, chosen, appended[1:], sent)
+        return Stored(topic.name, parts.size, chosen, appended[1:], sent)
 
     def _dues(self, items: Sequence[BatchItem | CurlewError]) -> list[int]:
         """When each message is due, now at the earliest; nothing when none has a delay."""

@@ -313,8 +313,8 @@ class Sender:
         items: Sequence[BatchItem | CurlewError],
         queue_id: int | None,
         spread: bool,
-    ) -> dict[int, list[tuple[int, Message]]]:
-        """Queue → the entries that go there, each with its place in the batch.
+    ) -> dict[int, list[int]]:
+        """Queue → the places in the batch of the entries that go there.
 
         Raises when the batch or any entry of it is not valid; what the topic takes now is for
         `admit`, since it may be a repetition.
@@ -326,17 +326,7 @@ class Sender:
         for error in errors:
             if error is not None:
                 raise error
-        chosen = self._choose_queues(topic, items, errors, queue_id, spread)
-        if len(items) > SMALL_MESSAGES_MAX:
-            await asyncio.sleep(0)
-        return {
-            queue: [
-                (index, item.message)
-                for index in indexes
-                if isinstance(item := items[index], BatchItem)
-            ]
-            for queue, indexes in chosen.items()
-        }
+        return self._choose_queues(topic, items, errors, queue_id, spread)
 
     async def find_or_create(self, name: str) -> Topic:
         """The topic; made where the configuration allows it, else `TopicNotFound`."""

@@ -36,7 +36,7 @@ from app.api.formats.cloudevents import (
 from app.api.formats.dedup_headers import DUPLICATE, IDEMPOTENCY_KEY, claim_of
 from app.api.formats.merging import Entry, entries_of, is_small, message_to_send
 from app.api.formats.mq_headers import (
-    BATCH_HEADERS,
+    BATCH_OPTIONS,
     TRACE_HEADERS,
     SendOptions,
     put_property,
@@ -76,7 +76,7 @@ from app.api.http.request_context import (
     batch_too_large,
     body_too_large,
 )
-from app.api.telemetry.callers import names_producer, note_sent
+from app.api.telemetry.callers import names_of, note_sent
 from app.api.telemetry.hook_calls import (
     ask_hooks,
     frame_messages,
@@ -104,7 +104,7 @@ from app.domain.message import Message, StoredEncoding
 from app.domain.positions import FlushMode
 from app.runtime.direct import in_task
 
-BATCH_PARAMETERS: Final = frozenset({"idempotency_key", "spread", "split", *BATCH_HEADERS.values()})
+BATCH_PARAMETERS: Final = BATCH_OPTIONS | {"spread", "split"}
 
 _SPECIAL_HEADERS: Final = frozenset(
     {
@@ -176,7 +176,7 @@ class Sending:
         preferences = preferences_of(exchange)
         claim = await claim_of(options, exchange, body)
         preparation = preparation_of(options, exchange)
-        if claim is not None or due is not None or preparation is not None or options.one_way:
+        if due is not None or preparation is not None or options.one_way:
             await in_task()
         asked: SendKind = "message" if preparation is None else "transaction"
         await ask_hooks(self._broker, exchange, asked, topic, lambda: (message,))
@@ -480,13 +480,14 @@ class Sending:
         """Nothing is told but that names, topic and limits are well; nobody knows how long the
         medium takes."""
         kind = TraceKind.SENT if count else TraceKind.SENT_AGAIN
-        trace_send(self._broker.message_trace, exchange, topic, stored, 0, kind)
+        names = names_of(exchange)
+        trace_send(self._broker.message_trace, exchange, topic, stored, 0, kind, names)
         if count:
             self._traffic.taken_in(count, size)
             figures = figures or self._broker.statistics.topic(topic)
             if figures is not None:
                 figures.put(count, size, None)
-            note_sent(self._broker.clients, exchange, topic, count)
+            note_sent(self._broker.clients, exchange, topic, count, names)
             tell_hooks(self._broker, exchange, topic, stored)
         await exchange.answer_empty(202, [])
 
@@ -515,18 +516,15 @@ class Sending:
         `count` of 0 it was stored before.
         """
         seconds = perf_counter() - began_s
-        trace = self._broker.message_trace
-        if count == 1 and type(stored) is SendResult and not names_producer(exchange):
-            trace.sent_one(stored, seconds, exchange.scope.get("client"))
-        else:
-            kind = TraceKind.SENT if count else TraceKind.SENT_AGAIN
-            trace_send(trace, exchange, topic, stored, seconds, kind)
+        kind = TraceKind.SENT if count else TraceKind.SENT_AGAIN
+        names = names_of(exchange)
+        trace_send(self._broker.message_trace, exchange, topic, stored, seconds, kind, names)
         if count:
             self._traffic.taken_in(count, size)
             figures = figures or self._broker.statistics.topic(topic)
             if figures is not None:
                 figures.put(count, size, seconds)
-            note_sent(self._broker.clients, exchange, topic, count)
+            note_sent(self._broker.clients, exchange, topic, count, names)
             if self._broker.hooks.is_on:
                 tell_hooks(self._broker, exchange, topic, stored)
             if seconds > SLOW_PUT_S:

@@ -6,15 +6,16 @@ given both ways they must say the same. Nothing is dropped silently: what is unk
 contradicts itself, or is planned for a later version is refused.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
+from msgspec import Struct
 
 from app.api.http.errors import UnknownParameter, UnsupportedFeature, did_you_mean
-from app.api.http.parameters import Query, agreed, flag_of, integer_of, timeout_s_of
+from app.api.http.parameters import INT64_MAX, Query, agreed, flag_of, integer_of, timeout_s_of
 from app.api.http.request_context import Headers
 from app.domain.errors import IllegalProperty, InvalidRequest
 from app.domain.limits import NAME_CHARS_MAX
@@ -61,6 +62,9 @@ BATCH_HEADERS: Final = {
     b"mq-producer-seq": "producer_seq",
 }
 
+BATCH_OPTIONS: Final = frozenset({*BATCH_HEADERS.values(), "idempotency_key"})
+"""Query parameters of a batch that say how it is sent."""
+
 OF_EVERY_REQUEST: Final = frozenset({b"mq-client-id"})
 """What a client may say of itself anywhere."""
 
@@ -68,7 +72,6 @@ TRACE_HEADERS: Final = (b"traceparent", b"tracestate")
 """W3C trace context: stored as properties of these names, and so given to the consumer."""
 
 _TRACE_PROPERTIES: Final = tuple(name.decode("ascii") for name in TRACE_HEADERS)
-_INTEGERS: Final = frozenset({"queue_id", "born_time_ms", "producer_epoch", "producer_seq"})
 
 _SAFE_IN_HEADERS: Final = "!#$&'()*+,-./0123456789:;<=>?@[\\]^_`{|}~"
 _NAMES_OF_DURABILITY: Final = {"memory": FlushMode.ASYNC, "flushed": FlushMode.SYNC}
@@ -76,8 +79,7 @@ _NAMES_OF_DURABILITY: Final = {"memory": FlushMode.ASYNC, "flushed": FlushMode.S
 _decode_properties: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
-@dataclass(slots=True)
-class SendOptions:
+class SendOptions(Struct):
     """What a send says beside its body. None: not given."""
 
     tag: str | None = None
@@ -104,38 +106,19 @@ class SendOptions:
     producer_epoch: int | None = None
     producer_seq: int | None = None
     idempotency_key: str | None = None
-    properties: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = {}
 
     def take(self, alias: str, text: str) -> None:
-        """Set what `alias` names; keys and properties have rules of their own elsewhere."""
-        if alias == "tag":  # most messages have one, so it goes the short way
-            self.tag = text if self.tag is None else agreed("tag", self.tag, text)
-        elif alias in _INTEGERS:
-            self._set(alias, alias, integer_of(alias, text, error=InvalidRequest))
-        elif alias == "flag":
-            self._set(
-                alias,
-                alias,
-                integer_of(alias, text, low=FLAG_MIN, high=FLAG_MAX, error=InvalidRequest),
-            )
-        elif alias == "durability":
-            self._set(alias, "flush", _flush_of(text))
-        elif alias == "timeout":
-            self._set(alias, "timeout_s", timeout_s_of(text))
-        elif alias in {"one_way", "keep_encoding"}:
-            self._set(alias, alias, flag_of(alias, text))
-        elif alias == "client_id":
-            self._set(alias, alias, client_id_of(text))
-        else:
-            self._set(alias, "deliver_at" if alias == "deliver_at_ms" else alias, text)
+        """Set what `alias` names; keys and properties have rules of their own elsewhere.
+        `InvalidRequest` when another value was given before."""
+        read = _READINGS.get(alias)
+        name = _FIELDS.get(alias, alias)
+        value = text if read is None else read(text)
+        known = getattr(self, name)
+        setattr(self, name, value if known is None else agreed(alias, known, value))
 
     def take_keys(self, keys: tuple[str, ...]) -> None:
         self.keys = keys if self.keys is None else agreed("keys", self.keys, keys)
-
-    def _set(self, alias: str, field_name: str, value: object) -> None:
-        """Set a field; `InvalidRequest` when another value was given before."""
-        known = getattr(self, field_name)
-        setattr(self, field_name, value if known is None else agreed(alias, known, value))
 
 
 def client_id_of(text: str) -> str:
@@ -188,11 +171,11 @@ def encode_header(text: str) -> bytes:
 
 def read_trace(headers: Mapping[bytes, bytes]) -> dict[str, str]:
     """The trace context of a request, as properties."""
-    return {
-        name.decode("ascii"): decode_header(name, headers[name])
-        for name in TRACE_HEADERS
-        if name in headers
-    }
+    found: dict[str, str] = {}
+    for name in TRACE_HEADERS:
+        if name in headers:
+            found[name.decode("ascii")] = decode_header(name, headers[name])
+    return found
 
 
 def read_send_options(
@@ -212,9 +195,8 @@ def read_batch_options(mq_headers: Headers, parameters: Query) -> SendOptions:
     refuse_mq_headers(mq_headers, BATCH_HEADERS)
     options = SendOptions()
     _read_headers(mq_headers, options)
-    for name in (*BATCH_HEADERS.values(), "idempotency_key"):
-        text = parameters.text(name)
-        if text is not None:
+    for name, text in parameters.pairs():
+        if name in BATCH_OPTIONS:
             options.take(name, text)
     return options
 
@@ -289,6 +271,27 @@ def _flush_of(durability: str) -> FlushMode:
             fields={"parameter": "durability"},
         )
     return _NAMES_OF_DURABILITY[durability]
+
+
+def _integer(alias: str, *, low: int = 0, high: int = INT64_MAX) -> Callable[[str], int]:
+    return partial(integer_of, alias, low=low, high=high, error=InvalidRequest)
+
+
+_READINGS: Final[Mapping[str, Callable[[str], object]]] = {
+    **{
+        name: _integer(name)
+        for name in ("queue_id", "born_time_ms", "producer_epoch", "producer_seq")
+    },
+    "flag": _integer("flag", low=FLAG_MIN, high=FLAG_MAX),
+    "durability": _flush_of,
+    "timeout": timeout_s_of,
+    "one_way": partial(flag_of, "one_way"),
+    "keep_encoding": partial(flag_of, "keep_encoding"),
+    "client_id": client_id_of,
+}
+"""What is made of a text; of another alias the text itself."""
+_FIELDS: Final = {"durability": "flush", "timeout": "timeout_s", "deliver_at_ms": "deliver_at"}
+"""Of `SendOptions`, where they are called otherwise."""
 
 
 def refuse_mq_headers(mq_headers: Headers, known: Collection[bytes] = ()) -> None:

@@ -6,6 +6,7 @@ with the nearest known name as a hint.
 """
 
 from collections.abc import Collection, ItemsView, Mapping
+from functools import lru_cache
 from math import inf
 from typing import Final, Literal, TypeVar
 from urllib.parse import parse_qsl
@@ -19,10 +20,14 @@ from app.domain.limits import DEFAULT_PAGE_SIZE, SEND_TIMEOUT_S_MAX
 _T = TypeVar("_T")
 
 _PARAMETERS_MAX: Final = 256
+_REMEMBERED_MAX: Final = 512
+"""Queries that are not parsed again."""
+_REMEMBERED_BYTES_MAX: Final = 256
+"""Of one: a longer one is parsed each time."""
 _INT64_DIGITS: Final = 19
 _SHOWN_CHARS: Final = 40
 """Of a number that is far too long."""
-_INT64_MAX: Final = 2**63 - 1
+INT64_MAX: Final = 2**63 - 1
 _NAMED_POINTS: Final[dict[str, Literal["earliest", "latest"]]] = {
     "earliest": "earliest",
     "latest": "latest",
@@ -67,7 +72,7 @@ def refuse_unknown(
 
 
 def integer_of(
-    name: str, text: str, *, low: int = 0, high: int = _INT64_MAX, error: type[InvalidRequest]
+    name: str, text: str, *, low: int = 0, high: int = INT64_MAX, error: type[InvalidRequest]
 ) -> int:
     """`text` as a decimal integer within the bounds, or `error`."""
     digits = text[1:] if text[:1] == "-" else text
@@ -107,14 +112,23 @@ def agreed(name: str, first: _T | None, second: _T | None) -> _T | None:
     )
 
 
+@lru_cache(maxsize=_REMEMBERED_MAX)
+def _read(query: bytes, known: frozenset[str], prefix: str | None) -> Mapping[str, str]:
+    """The parameters of a query that has no unknown ones: most clients repeat theirs. Nobody
+    changes what this gives."""
+    parameters = parse_query(query)
+    refuse_unknown(parameters, known, prefix=prefix)
+    return parameters
+
+
 class Query:
     """The parameters of one request, with typed reads. Made per request; not kept."""
 
     __slots__ = ("_values",)
 
-    def __init__(self, query: bytes, known: Collection[str], *, prefix: str | None = None) -> None:
-        self._values = parse_query(query)
-        refuse_unknown(self._values, known, prefix=prefix)
+    def __init__(self, query: bytes, known: frozenset[str], *, prefix: str | None = None) -> None:
+        read = _read if len(query) <= _REMEMBERED_BYTES_MAX else _read.__wrapped__
+        self._values: Mapping[str, str] = read(query, known, prefix)
 
     def text(self, name: str) -> str | None:
         return self._values.get(name)
@@ -128,7 +142,7 @@ class Query:
         name: str,
         *,
         low: int = 0,
-        high: int = _INT64_MAX,
+        high: int = INT64_MAX,
         error: type[InvalidRequest] = InvalidRequest,
     ) -> int | None:
         text = self._values.get(name)

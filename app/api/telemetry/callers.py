@@ -5,17 +5,18 @@ from typing import Final
 
 from app.api.formats.mq_headers import named_in
 from app.api.http.request_context import RequestContext, Scope
-from app.broker.figures.clients import Caller, Clients, Key, Kind
+from app.broker.figures.clients import Caller, Clients, Key, Kind, consumer_key
 from app.domain.errors import InvalidRequest
 from app.domain.limits import CLIENT_ID_CHARS_MAX
 
-_NAMING: Final = {
-    b"mq-client-id": "mq-client-id",
-    b"mq-producer-id": "mq-producer-id",
-    b"mq-producer-group": "mq-producer-group",
-}
+CLIENT: Final = b"mq-client-id"
+PRODUCER: Final = b"mq-producer-id"
+PRODUCER_GROUP: Final = b"mq-producer-group"
+_NAMES: Final = frozenset({CLIENT, PRODUCER, PRODUCER_GROUP})
 """Headers in which a producer says who it is, as text."""
-_NAMES: Final = frozenset(_NAMING)
+Names = Mapping[bytes, str]
+"""What a request says in them, without empty ones."""
+NO_NAMES: Final[Names] = {}
 USER_AGENT_CHARS_MAX = 256
 """A longer one is cut."""
 
@@ -30,7 +31,7 @@ def client_id_of(exchange: RequestContext) -> str | None:
     """What the client calls itself in a header. Raises `InvalidRequest` for a longer
     name; percent-encoding does not count."""
     for name, value in exchange.mq_headers or ():
-        if name == b"mq-client-id":
+        if name == CLIENT:
             named = named_in(value)
             if len(named) > CLIENT_ID_CHARS_MAX:
                 raise InvalidRequest(
@@ -48,24 +49,29 @@ def address_of(scope: Scope) -> str | None:
     return client[0] if client else None
 
 
-def note_sent(clients: Clients, exchange: RequestContext, topic: str, count: int) -> None:
+def names_of(exchange: RequestContext) -> Names:
+    """Who the request says that it comes from."""
+    if not exchange.mq_headers:
+        return NO_NAMES
+    return {
+        name: named_in(value) for name, value in exchange.mq_headers if value and name in _NAMES
+    }
+
+
+def note_sent(
+    clients: Clients, exchange: RequestContext, topic: str, count: int, names: Names
+) -> None:
     """A request has sent `count` messages."""
-    if not names_producer(exchange):
-        client = exchange.scope.get("client")
-        if client and clients.producers.touch(topic, ("", client[0]), count, topic):
-            return
-    address = address_of(exchange.scope)
-    key, named = producer_of(exchange, address)
-    if named and clients.producers.touch(topic, key, count, topic):
+    key = _key_of(names, exchange.scope)
+    if clients.producers.touch(topic, key, count, topic):
         return
-    caller = caller_of(exchange)
-    clients.produces(topic, key, caller, count)
-    if named:
+    clients.produces(topic, key, caller_of(exchange), count)
+    if names:
         row = clients.producers.find(topic, key)
         if row is not None:
-            row.client_id = named.get("mq-client-id")
-            row.producer_id = named.get("mq-producer-id")
-            row.producer_group = named.get("mq-producer-group")
+            row.client_id = names.get(CLIENT)
+            row.producer_id = names.get(PRODUCER)
+            row.producer_group = names.get(PRODUCER_GROUP)
 
 
 def note_received(
@@ -78,10 +84,10 @@ def note_received(
 ) -> None:
     """A client was given `count` messages. `place`: group, topic and filter."""
     group, topic, expression = place
-    if client_id and clients.consumers.touch(group, (client_id, kind), count, topic):
-        return
-    caller = caller_of(exchange)
-    clients.consumes(group, {topic: expression}, kind, client_id, caller, count)
+    key = consumer_key(client_id, address_of(exchange.scope), kind)
+    if not clients.consumers.touch(group, key, count, topic):
+        caller = caller_of(exchange)
+        clients.consumes(group, {topic: expression}, kind, client_id, caller, count)
 
 
 def note_polled(
@@ -104,26 +110,14 @@ def note_polled(
 
 def note_send_failed(clients: Clients, exchange: RequestContext, topic: str) -> None:
     """A send was refused or failed; it counts for a producer that has sent before."""
-    key, _ = producer_of(exchange, address_of(exchange.scope))
-    row = clients.producers.find(topic, key)
+    row = clients.producers.find(topic, _key_of(names_of(exchange), exchange.scope))
     if row is not None:
         row.failed += 1
 
 
-def names_producer(exchange: RequestContext) -> bool:
-    """Whether a header says who sends."""
-    return bool(exchange.mq_headers) and not _NAMES.isdisjoint(dict(exchange.mq_headers))
-
-
-def producer_of(exchange: RequestContext, address: str | None) -> tuple[Key, dict[str, str]]:
-    """What tells producers apart: the names that it gives in headers, and its address."""
-    named: dict[str, str] = {}
-    for name, value in exchange.mq_headers:
-        if value and name in _NAMING:
-            named[_NAMING[name]] = named_in(value)
-    if not named:
-        return ("", address or ""), {}
-    client_id = named.get("mq-client-id") or named.get("mq-producer-id")
-    if client_id:
-        return (client_id, ""), named
-    return (named["mq-producer-group"], address or ""), named
+def _key_of(names: Names, scope: Scope) -> Key:
+    """What tells producers apart: the names that they give, or else their addresses."""
+    name = (names.get(CLIENT) or names.get(PRODUCER)) if names else None
+    if name:
+        return name, ""
+    return names.get(PRODUCER_GROUP, ""), address_of(scope) or ""

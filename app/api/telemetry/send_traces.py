@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Sequence
 from itertools import count as numbering
 from itertools import repeat
-from typing import Final
 
-from app.api.formats.mq_headers import encode_header, named_in
+from app.api.formats.mq_headers import encode_header
 from app.api.http.request_context import RequestContext
-from app.api.telemetry.callers import address_of, names_producer
+from app.api.telemetry.callers import CLIENT, PRODUCER_GROUP, Names, address_of, names_of
 from app.broker.results import FrameResult, SendResult
 from app.broker.tracing.message_trace import MessageTrace
 from app.broker.tracing.trace_notes import Producer, TraceKind
@@ -19,8 +18,6 @@ from app.domain.names import stored_name
 Stored = SendResult | FrameResult | Sequence[SendResult | CurlewError]
 """What a request has stored; what is delayed has no place in its queue yet."""
 
-_CLIENT: Final = b"mq-client-id"
-
 
 def trace_send(
     trace: MessageTrace,
@@ -28,11 +25,15 @@ def trace_send(
     topic: str,
     stored: Stored,
     seconds: float,
-    kind: TraceKind = TraceKind.SENT,
+    kind: TraceKind,
+    names: Names,
 ) -> None:
     """Note a request that took the broker so many seconds; nothing where it is not traced."""
-    if trace.is_kept(topic):
-        producer = producer_in(exchange)
+    is_named = CLIENT in names or PRODUCER_GROUP in names
+    if kind is TraceKind.SENT and type(stored) is SendResult and not is_named:
+        trace.sent_one(stored, seconds, exchange.scope.get("client"))
+    elif trace.is_kept(topic):
+        producer = _producer_of(exchange, names)
         if isinstance(stored, SendResult) and stored.queue_offset >= 0:
             place = topic, stored.queue_id, stored.queue_offset, 1
             trace.sent((kind, *place, stored.store_time_ms, seconds, producer))
@@ -124,20 +125,21 @@ def _runs_in_batch(
 
 def name_client(exchange: RequestContext, client_id: str | None) -> None:
     """A client that is named in the query is as good as one that is named in a header."""
-    if client_id is not None and not any(name == _CLIENT for name, _ in exchange.mq_headers):
-        exchange.mq_headers.append((_CLIENT, encode_header(client_id)))
+    if client_id is not None and not any(name == CLIENT for name, _ in exchange.mq_headers):
+        exchange.mq_headers.append((CLIENT, encode_header(client_id)))
 
 
 def producer_in(exchange: RequestContext) -> Producer:
-    """What the request says of who sends. Not the id of an idempotent producer: not everybody who
-    may read the trace may know of that name."""
-    if not names_producer(exchange):
-        return None, None, address_of(exchange.scope)
-    named = {name: value for name, value in exchange.mq_headers if name.startswith(b"mq-")}
-    client_id = named.get(_CLIENT)
-    group = named.get(b"mq-producer-group")
+    """What the request says of who sends."""
+    return _producer_of(exchange, names_of(exchange))
+
+
+def _producer_of(exchange: RequestContext, names: Names) -> Producer:
+    """Not the id of an idempotent producer: not everybody who may read the trace may know of that
+    name."""
+    group = names.get(PRODUCER_GROUP)
     return (
-        named_in(client_id) if client_id else None,
-        None if group is None else stored_name(exchange.namespace, named_in(group)),
+        names.get(CLIENT),
+        None if group is None else stored_name(exchange.namespace, group),
         address_of(exchange.scope),
     )

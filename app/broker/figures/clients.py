@@ -175,6 +175,11 @@ class ClientTable:
         self._scopes.pop(scope, None)
 
 
+def consumer_key(client_id: str | None, address: str | None, kind: Kind) -> Key:
+    """What tells consumers apart: the names that they give, or else their addresses."""
+    return client_id or f"@{address}", kind
+
+
 class Clients:
     """One per broker."""
 
@@ -197,7 +202,7 @@ class Clients:
         """A client was given `count` messages, or stays."""
         if group not in self._metadata.snapshot.groups:
             return
-        key = (client_id or f"@{caller[0]}", kind)
+        key = consumer_key(client_id, caller[0], kind)
         row = self.consumers.see(group, key, kind, caller, count)
         if row is not None:
             row.client_id = client_id

@@ -98,6 +98,10 @@ DIRECT = {
     "plain": post(b"a"),
     "a tag and keys": post(b"a", headers=b"MQ-Tag: b\r\nMQ-Keys: c d\r\n"),
     "an envelope": post(b'{"text":"a","tag":"b"}', headers=ENVELOPE),
+    "a key": post(b"a", headers=b"Idempotency-Key: b\r\n"),
+    "numbers": post(
+        b"a", headers=b"MQ-Producer-Id: b\r\nMQ-Producer-Epoch: 0\r\nMQ-Producer-Seq: 0\r\n"
+    ),
 }
 
 
@@ -118,7 +122,6 @@ OTHERS = {
     "a send that is timed": (post(b"a", headers=b"MQ-Timeout: 5s\r\n"), 201),
     "a send for later": (post(b"a", headers=b"MQ-Delay: 1h\r\n"), 201),
     "an envelope for later": (post(b'{"text":"a","delay":"1h"}', headers=ENVELOPE), 201),
-    "a send under a claim": (post(b"a", headers=b"Idempotency-Key: b\r\n"), 201),
     "a send that nobody waits for": (post(b"a", headers=b"MQ-One-Way: true\r\n"), 202),
     "a half message": (
         post(b"a", headers=b"MQ-Transaction: prepare\r\nMQ-Producer-Group: b\r\n"),

@@ -165,7 +165,7 @@ def test_an_empty_property_name_is_refused() -> None:
 
 
 def test_a_batch_takes_queue_and_durability_only() -> None:
-    query = Query(b"queue_id=1", {"queue_id", "durability"})
+    query = Query(b"queue_id=1", frozenset({"queue_id", "durability"}))
     options = read_batch_options([(b"mq-queue-id", b"1"), (b"mq-durability", b"memory")], query)
     assert (options.queue_id, options.flush) == (1, FlushMode.ASYNC)
     with pytest.raises(UnknownParameter, match="MQ-Tag") as caught:

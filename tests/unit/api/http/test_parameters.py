@@ -26,6 +26,16 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     assert caught.value.fields == {"parameter": "ofset"}
 
 
+def test_a_query_that_one_operation_knows_is_refused_by_another_one() -> None:
+    for _ in range(2):  # what was read once is not parsed again
+        assert Query(b"offset=7", KNOWN).integer("offset") == 7
+        assert Query(b"x-offset=7", KNOWN, prefix="x-").text("x-offset") == "7"
+        with pytest.raises(UnknownParameter):
+            Query(b"offset=7", frozenset({"wait"}))
+        with pytest.raises(UnknownParameter):
+            Query(b"x-offset=7", KNOWN)
+
+
 @pytest.mark.parametrize(
     "query", [b"offset=1&offset=2", b"filter=%ff", b"filter=\xff", b"a&" * 999]
 )

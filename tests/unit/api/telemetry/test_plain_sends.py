@@ -10,7 +10,7 @@ from app.api.formats.prefer_header import PREFER
 from app.api.gateway import Gateway
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.request_context import RequestContext
-from app.api.telemetry.callers import note_sent
+from app.api.telemetry.callers import NO_NAMES, note_sent
 from app.api.telemetry.plain_sends import PlainSends
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.api.telemetry.slow_puts import SlowPuts
@@ -95,7 +95,7 @@ async def sent_and_known(world: World, plain: PlainSends, count: int) -> list[bo
         seen.append(known is not None)
         result = await world.broker.sender.send(TOPIC, Message(b"a"))
         if known is None:
-            note_sent(world.broker.clients, exchange, TOPIC, 1)
+            note_sent(world.broker.clients, exchange, TOPIC, 1, NO_NAMES)
             plain.learn(exchange, TOPIC)
         else:
             plain.note(exchange, known, 1, 0.0, 0.0, result)
@@ -132,7 +132,7 @@ async def test_a_sender_whose_row_made_room_or_whose_figures_went_is_not_known()
     async with running(limits=Limits(clients_max=1)) as world:
         plain = plain_sends(world)
         assert await sent_and_known(world, plain, 2) == [False, True]
-        note_sent(world.broker.clients, exchange_of("10.0.0.9"), TOPIC, 1)
+        note_sent(world.broker.clients, exchange_of("10.0.0.9"), TOPIC, 1, NO_NAMES)
         assert await sent_and_known(world, plain, 2) == [False, True]
         del world.broker.statistics.topics[TOPIC]
         assert await sent_and_known(world, plain, 2) == [False, True]

@@ -34,7 +34,7 @@ class SendResult(NamedTuple):
     """Names a delayed message until it is delivered."""
 
 
-class BatchItem(NamedTuple):
+class BatchItem(Struct, frozen=True):
     """One entry of a batch; `queue_id` overrides the choice of queue for this entry."""
 
     message: Message

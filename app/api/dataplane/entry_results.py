@@ -76,10 +76,10 @@ async def results_of(
 
 def result_of(index: int, entry: Entry, outcome: SendResult | CurlewError) -> BatchResult:
     """What became of one entry, as the client is told."""
-    name, item = entry
+    name, item = entry.id, entry.item
     named = item.message.unique_id if isinstance(item, BatchItem) else None
     if named is None and isinstance(outcome, SendResult) and outcome[6] is None:  # as nearly all
-        return BatchResult(index, 201, name, outcome[0], *outcome[2:5])
+        return BatchResult(index, 201, name, outcome[0], outcome[2], outcome[3], outcome[4])
     unique_id = UNSET if named is None else named
     if isinstance(outcome, CurlewError):
         problem = entry_problem(with_outcome_of_send(outcome))

@@ -271,12 +271,12 @@ def message_of(envelope: Envelope) -> Message:
     if envelope.content_type is not None:
         content_type = check_content_type(envelope.content_type)
     return Message(
-        body=body,
-        tag=envelope.tag,
-        keys=tuple(envelope.keys) if envelope.keys else (),
-        sharding_key=envelope.sharding_key,
-        properties=envelope.properties or {},
-        content_type=content_type,
+        body,
+        envelope.tag,
+        tuple(envelope.keys) if envelope.keys else (),
+        envelope.sharding_key,
+        envelope.properties or {},
+        content_type,
         born_time_ms=None if envelope.born_time_ms is None else TimestampMs(envelope.born_time_ms),
         unique_id=envelope.unique_id,
         flag=envelope.flag or 0,

@@ -6,6 +6,7 @@ contradiction, which in a batch stands in its entry's place.
 
 from typing import Final, NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from app.api.bodies.delivery_times import due_of
@@ -98,7 +99,7 @@ def merged(message: Message, options: SendOptions) -> Message:
     )
 
 
-class Entry(NamedTuple):
+class Entry(Struct, frozen=True):
     """One entry of a batch: what the client calls it, and what is in it."""
 
     id: str | None
@@ -154,16 +155,17 @@ def _decoded(kind: BatchKind, body: bytes, line_type: str | None, count_max: int
 def named_once(entries: list[Entry], place: str) -> list[Entry]:
     """The entries, with a fault in place of one whose unique id another before it has. `place` is
     the JSON pointer of an entry, with `{}` for its number."""
-    ids = [item.message.unique_id for _, item in entries if isinstance(item, BatchItem)]
+    items = [entry.item for entry in entries]
+    ids = [item.message.unique_id for item in items if isinstance(item, BatchItem)]
     if ids.count(None) == len(ids):  # as nearly always
         return entries
     first: dict[str, int] = {}
-    for index, (_, item) in enumerate(entries):
+    for index, item in enumerate(items):
         unique_id = item.message.unique_id if isinstance(item, BatchItem) else None
         if unique_id is None or (known := first.setdefault(unique_id, index)) == index:
             continue
         error = named_twice(unique_id, index, known, place)
-        entries[index] = entries[index]._replace(item=error)
+        entries[index] = replace(entries[index], item=error)
     return entries
 
 
@@ -184,7 +186,7 @@ def _of_queue(entry: Entry, queue_id: int) -> Entry:
     try:
         agreed("queue_id", entry.item.queue_id, queue_id)
     except InvalidRequest as error:
-        return entry._replace(item=error)
+        return replace(entry, item=error)
     return entry
 
 
@@ -194,7 +196,7 @@ def traced(entry: Entry, trace: dict[str, str]) -> Entry:
     if isinstance(item, CurlewError) or "traceparent" in item.message.properties:
         return entry
     message = replace(item.message, properties={**item.message.properties, **trace})
-    return entry._replace(item=item._replace(message=message))
+    return replace(entry, item=replace(item, message=message))
 
 
 def _entry_of_event(event: Message | CurlewError) -> Entry:

@@ -5,7 +5,7 @@ A large batch is appended in several turns of the event loop, unless it is stric
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from app.broker.delays.delayed_sends import DELAYED_A_TURN, Delayed, DelayedSends, Waiting
 from app.broker.journal.append_future import AppendFuture, with_outcome
@@ -87,7 +87,7 @@ class BatchAppends:
             if len(delayed) > 1:
                 await asyncio.sleep(0)
             await _fill_delayed(results, *waiting, deadline)
-        return [result for result in results if result is not None]
+        return cast("list[SendResult | CurlewError]", results)
 
     async def together(
         self,

@@ -35,7 +35,8 @@ class EntryChecks:
     ) -> list[CurlewError | None]:
         """What forbids each entry, if anything does; of a large batch in several turns."""
         if len(items) <= SMALL_MESSAGES_MAX:
-            return [self.check_item(topic, item, is_fresh=is_fresh) for item in items]
+            check = self.check_item
+            return [check(topic, item, is_fresh=is_fresh) for item in items]
         errors: list[CurlewError | None] = []
         weight = 0
         for item in items:

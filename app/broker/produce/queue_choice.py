@@ -4,6 +4,7 @@ that this node's shard has.
 Event loop only.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
@@ -54,7 +55,7 @@ class QueueChoice:
         spread: bool,
     ) -> dict[int, list[int]]:
         """Queue → indexes of the entries without an error that go there."""
-        chosen: dict[int, list[int]] = {}
+        chosen: dict[int, list[int]] = defaultdict(list)
         shared = queue_id
         for index, (item, error) in enumerate(zip(items, errors, strict=True)):
             if error is not None or isinstance(item, CurlewError):
@@ -68,7 +69,7 @@ class QueueChoice:
                 if shared is None:
                     shared = self.choose(topic, None)
                 queue = shared
-            chosen.setdefault(queue, []).append(index)
+            chosen[queue].append(index)
         return chosen
 
     def _forget_turns(self) -> None:

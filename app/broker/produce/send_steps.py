@@ -1,9 +1,9 @@
 """Messages of a step by where they go, and what there is to tell about them."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import count
+from itertools import count, repeat
 from typing import Final, NamedTuple, TypeVar
 
 from app.broker.delays.delayed_sends import Delayed, DelayedSends, Waiting
@@ -21,6 +21,9 @@ from app.store.formats.record.record import encode_properties
 
 RESULTS_A_TURN: Final = 2_500
 """Results of one send that one turn of the event loop makes; some milliseconds."""
+
+_result_of: Final[Callable[[tuple[object, ...]], SendResult]] = partial(tuple.__new__, SendResult)
+"""As `SendResult._make`, without a call of Python's for each."""
 
 _Made = TypeVar("_Made")
 
@@ -182,12 +185,14 @@ async def fill_in(
     part: Appended,
 ) -> None:
     """The results of one part of a batch, in their places; of many messages in several turns."""
-    first_offset, store_time_ms, ids = part.first_queue_offset, part.store_time_ms, part.message_ids
-    if len(indexes) < RESULTS_A_TURN:
-        for index, message_id, offset in zip(indexes, ids, count(first_offset), strict=False):
-            found[index] = SendResult(message_id, topic, queue_id, offset, store_time_ms)
+    offsets, times, none = count(part.first_queue_offset), repeat(part.store_time_ms), repeat(None)
+    ids: Iterable[str] = part.message_ids
+    rows = zip(ids, repeat(topic), repeat(queue_id), offsets, times, none, none, strict=False)
+    results = map(_result_of, rows)
+    if len(indexes) == len(found) < RESULTS_A_TURN:  # most often all go to one queue
+        found[:] = results
         return
-    for place, index in enumerate(indexes):
+    for place, (index, result) in enumerate(zip(indexes, results, strict=True)):
         if place % RESULTS_A_TURN == RESULTS_A_TURN - 1:
             await asyncio.sleep(0)
-        found[index] = SendResult(ids[place], topic, queue_id, first_offset + place, store_time_ms)
+        found[index] = result

@@ -57,36 +57,31 @@ class RecordEncoder:
         records: list[bytes],
     ) -> tuple[bytes, list[tuple[int, list[str]]]]:
         """The units and keys of messages that go to these places; adds their records."""
-        queue, first = part.queue, part.first
-        topic = queue.topic_part
+        queue, host = part.queue, self._store_host
+        topic, queue_id = queue.topic_part, queue.queue_id
         is_short = len(topic) <= SIMPLE_TOPIC_CHARS_MAX + 1
         units: list[bytes] = []
         hashes = self._tag_hashes
         keyed: list[tuple[int, list[str]]] = []
         rows = zip(part.messages, part.properties, part.sizes, positions, strict=True)
-        for queue_offset, (message, encoded, size, at) in enumerate(rows, first):
+        for queue_offset, (message, encoded, size, at) in enumerate(rows, part.first):
             born = now_ms if message.born_time_ms is None else message.born_time_ms
             if is_short and not (message.reconsume_times or message.flag or message.encoding):
+                place, times = (queue_id, queue_offset, at), (born, now_ms)
                 record = encode_simple_record(
-                    topic,
-                    (queue.queue_id, queue_offset, at),
-                    message.body,
-                    encoded,
-                    (born, now_ms),
-                    self._store_host,
-                    synced_end,
+                    topic, place, message.body, encoded, times, host, synced_end
                 )
             else:
                 record = encode_record(
                     topic=queue.topic.encode(),
-                    queue_id=queue.queue_id,
+                    queue_id=queue_id,
                     queue_offset=queue_offset,
                     physical_offset=at,
                     body=message.body,
                     properties=encoded,
                     born_time_ms=born,
                     store_time_ms=now_ms,
-                    store_host=self._store_host,
+                    store_host=host,
                     flag=message.flag & 0xFFFFFFFF,
                     system_flag=system_flag_of(message.encoding),
                     reconsume_times=message.reconsume_times,

@@ -234,20 +234,25 @@ class Settler:
         acked: dict[LeasedQueue, dict[int, int]] = {}
         results: list[SettleResult] = []
         recall = self._signer.recall
+        known: LeasedQueue | None = None
+        """The queue of the handle before, which is the subscription's."""
         for text in handles:
             error: CurlewError | None = None
             held = recall(text)
-            if held is None or not _is_live(subscription, held, now_s):
+            if held is None or not (
+                held[0].leases.get(held[1], held[2], now_s) is not None
+                and (held[0] is known or subscription.find(held[0].queue_id) is held[0])
+            ):
                 try:
                     held = self._look_closer(subscription, text, now_s, is_repeatable)
                 except CurlewError as bad:
                     error = bad
             if error is None and held is not None:
-                queue, offset, lease_id = held
-                if queue in acked:
-                    acked[queue][offset] = lease_id
+                known, offset, lease_id = held
+                if known in acked:
+                    acked[known][offset] = lease_id
                 else:
-                    acked[queue] = {offset: lease_id}
+                    acked[known] = {offset: lease_id}
             results.append(SettleResult(text, "ack", error))
         return Acks(acked, results)
 
@@ -497,15 +502,6 @@ def settled_by(subscription: Subscription, runs: Mapping[LeasedQueue, list[int]]
     topic = subscription.topic
     return Settled(
         subscription.group, [(topic, queue.queue_id, acked) for queue, acked in runs.items()]
-    )
-
-
-def _is_live(subscription: Subscription, held: Held, now_s: float) -> bool:
-    """Whether a handle that was recalled holds its message still, for this subscription."""
-    queue, offset, lease_id = held
-    return (
-        queue.leases.get(offset, lease_id, now_s) is not None
-        and subscription.find(queue.queue_id) is queue
     )
 
 

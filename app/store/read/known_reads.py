@@ -19,7 +19,6 @@ from app.store.formats.record.checksum import crc32
 from app.store.formats.record.record import (
     RECORD_BYTES_MIN,
     is_plain_record_of,
-    topic_part,
 )
 from app.store.formats.record.record_block import Ints
 from app.store.formats.record.unpacked_record import is_packed
@@ -148,7 +147,7 @@ def _is_good(source: Source, stretch: Stretch, units: _Units, low: int, data: me
     if count == blocks * BLOCK_RECORDS:
         return True
     rest = [*range(low, low + head), *range(at, low + count)]
-    topic = topic_part(queue.topic.encode())
+    topic = queue.topic_part
     for number in rest:
         position = positions[number]
         record = data[position - start : ends[number] - start]

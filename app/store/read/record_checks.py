@@ -20,7 +20,6 @@ from app.store.formats.record.record import (
     belongs_to,
     check,
     is_plain_record_of,
-    topic_part,
 )
 from app.store.formats.record.record_block import Ints, Owner, intact
 from app.store.formats.record.unpacked_record import SYSTEM_FLAG_LOW, are_packed
@@ -113,11 +112,15 @@ def bad_of_few(source: Source, queue: ConsumeQueue, run: FewRun) -> list[int]:
         number = (offsets[0] + blocks.start) // BLOCK_RECORDS
         wanted = source.known.small.sums(queue.number, number, len(blocks))
         doubtful = _doubtful(len(units), blocks, found, wanted)
-    part = topic_part(queue.topic.encode())
+    part = queue.topic_part
     bad: list[int] = []
+    queue_id = queue.queue_id
     for index in doubtful:
         offset, unit, record = offsets[index], units[index], records[index]
-        if not _is_good(source, queue, part, record, unit, offset):
+        # `_is_good`, written out: each message of a small read comes here.
+        is_plain = is_plain_record_of(record, part, queue_id, offset, unit[0])
+        is_good = is_plain and unit[1] == len(record)
+        if not (is_good or is_intact(source, queue, record, unit, offset)):
             bad.append(index)
     if found != wanted:
         packed = [
@@ -208,7 +211,7 @@ def _rest(look: _Look, records: tuple[int, int]) -> list[tuple[int, int]]:
 
 def _bad_of(source: Source, queue: ConsumeQueue, read: ManyRead, doubtful: list[int]) -> list[int]:
     """Which of the `doubtful` records are not good, each checked by itself."""
-    part = topic_part(queue.topic.encode())
+    part = queue.topic_part
     bad: list[int] = []
     for run in read.runs if doubtful else ():
         mine = doubtful[bisect_left(doubtful, run.low) : bisect_left(doubtful, run.high)]

@@ -300,7 +300,9 @@ class Appender:
         Not so one with which a client sends (`is_send`).
         Every record but a lone one says how many of the step follow it; all lie in one segment.
         """
-        is_own = not is_send and any(is_system_topic(part.topic) for part in parts)
+        is_own = False
+        if self.refusal is not None and not is_send:
+            is_own = any(is_system_topic(part.topic) for part in parts)
         self._admit(answer, is_own=is_own)
         if len(parts) == 1 and len(parts[0].messages) == 1:
             # One entry of the broker's own state: as any single message.

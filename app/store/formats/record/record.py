@@ -370,7 +370,8 @@ def is_plain_record_of(
         and position == physical_offset
         and not flag & _HOSTS_V6
         and record[topic : topic + len(part)] == part
-        and record[covered:] == checksum_property(crc32(record[:covered]))
+        and record[covered:]
+        == b"__CRC32#\x01%b\x02" % (b"%010d" % (crc32(record[:covered]) & CRC_MASK))[::-1]
     )
 
 

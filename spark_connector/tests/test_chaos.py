@@ -6,7 +6,6 @@ queues, but the batch goes on as it began. Each row is given another key and tag
 delivered later. Control: without idempotence the same kills leave messages twice.
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -34,6 +33,8 @@ MORE_QUEUES = 2
 SENDS_OF_A_BATCH = 80
 """The copier's batches have 1,600 messages and its requests 20."""
 DEADLINE_S = 300
+CHANGED = ('{"minPartitions": "7"}', '{"sendMaxMessages": "13"}')
+"""Options that cut batches into other tasks and portions."""
 COPIER = "spark_connector.tests.support.copier"
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,13 +60,12 @@ Driver = subprocess.Popen[bytes]
 
 
 @contextmanager
-def driver(endpoint: str, folder: Path, trigger: str, *, changed: bool = False) -> Iterator[Driver]:
+def driver(endpoint: str, folder: Path, trigger: str, *more: str) -> Iterator[Driver]:
     """A driver with all its workers in a process group of its own; killed in the end.
 
-    `changed`: with options that cut its batches into other tasks and portions.
+    `more`: as in the copier, from the options of the source on.
     """
-    others = [{"minPartitions": "7"}, {"sendMaxMessages": "13"}] if changed else [{}, {}]
-    arguments = [endpoint, str(folder), trigger, *map(json.dumps, others)]
+    arguments = [endpoint, str(folder), trigger, *more]
     with (folder / "driver.log").open("a") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", COPIER, *arguments],
@@ -141,7 +141,7 @@ def test_each_message_is_copied_once_through_kills(tmp_path: Path) -> None:
         send_all(service)
         with run_proxy(nodes.node.url, rule) as endpoint:
             hold_after(SENDS_OF_A_BATCH // 3)
-            with driver(endpoint, tmp_path, "always") as process:
+            with driver(endpoint, tmp_path, "always", "{}", "{}") as process:
                 kill_the_node_held()
                 nodes.start_again()
                 hold_after(SENDS_OF_A_BATCH)
@@ -151,7 +151,7 @@ def test_each_message_is_copied_once_through_kills(tmp_path: Path) -> None:
             nodes.start_again()
             for name in ("orders", *rules):
                 service.add_topic(name, QUEUES + MORE_QUEUES)
-            with driver(endpoint, tmp_path, "once", changed=True) as process:
+            with driver(endpoint, tmp_path, "once", *CHANGED) as process:
                 assert process.wait(DEADLINE_S) == 0, (tmp_path / "driver.log").read_text()[-3000:]
         url = nodes.node.url
         wait_until(lambda: not EXPECTED - copies_of(url, "copy"), within_s=DEADLINE_S)

@@ -165,7 +165,7 @@ def test_a_connection_that_may_end_is_not_used_again(head: bytes) -> None:
 def wait_for_what_is_behind(port: int) -> None:
     """Until each idle connection has ended or has something to be read."""
     idle = [kept for (_, address, _), kept in connections._idle.items() if f":{port}" in address]
-    wait_until(lambda: not any(connections._is_quiet(each.sock) for kept in idle for each in kept))
+    wait_until(lambda: not any(connections._is_quiet(each) for kept in idle for each in kept))
 
 
 def test_a_connection_that_the_service_has_closed_is_not_used() -> None:
@@ -228,7 +228,7 @@ def test_a_refusal_that_comes_before_the_end_of_the_body() -> None:
 
 def test_a_header_with_a_line_break_is_never_sent() -> None:
     request = Request("GET", "/", {}, {"X": "a\r\nY: b"})
-    with run_scripted() as server, pytest.raises(ValueError, match="Invalid header value"):
+    with run_scripted() as server, pytest.raises(ValueError, match="line break"):
         transport_to(server.port).once(request)
 
 

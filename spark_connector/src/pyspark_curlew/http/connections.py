@@ -6,12 +6,11 @@ threads: a connection that is taken is nobody else's. Called by `transport`.
 
 import atexit
 import functools
-import http.client
 import os
-import selectors
+import select
 import socket
 import ssl
-from typing import Final, cast
+from typing import Final
 from urllib.parse import urlsplit
 
 from pyspark_curlew.errors import OptionInvalid
@@ -20,8 +19,10 @@ from pyspark_curlew.http.http_options import TlsOptions
 KEPT_MAX: Final = 16
 """Idle connections of a process to one address; more are closed."""
 
+_PORTS: Final = {"http": 80, "https": 443}
+
 Kept = tuple[int, str, TlsOptions]
-_idle: dict[Kept, list[http.client.HTTPConnection]] = {}
+_idle: dict[Kept, list[socket.socket]] = {}
 """By process id too: a forked worker finds its parent's entries and must not use them."""
 
 
@@ -32,7 +33,7 @@ class Connections:
         self._endpoint = endpoint
         self._tls = tls
 
-    def take(self, connect_timeout_s: float, timeout_s: float) -> http.client.HTTPConnection:
+    def take(self, connect_timeout_s: float, timeout_s: float) -> socket.socket:
         """A connection on which nothing waits to be read: an idle one, or a new one.
 
         `timeout_s` is for each step of what is done with it. Raises `OSError`, or `OptionInvalid`
@@ -41,52 +42,48 @@ class Connections:
         idle = self._of_process()
         while idle:
             try:
-                connection = idle.pop()
+                sock = idle.pop()
             except IndexError:  # another thread was faster
                 break
-            if _is_quiet(socket_of(connection)):
-                socket_of(connection).settimeout(timeout_s)
-                return connection
-            connection.close()
-        connection = self._new(connect_timeout_s)
-        try:
-            connection.connect()
-        except BaseException:
-            connection.close()
-            raise
-        socket_of(connection).settimeout(timeout_s)
-        return connection
+            if _is_quiet(sock):
+                sock.settimeout(timeout_s)
+                return sock
+            sock.close()
+        sock = self._new(connect_timeout_s)
+        sock.settimeout(timeout_s)
+        return sock
 
-    def keep(self, connection: http.client.HTTPConnection) -> None:
+    def keep(self, sock: socket.socket) -> None:
         """Take a connection back whose last answer was read whole."""
         idle = self._of_process()
         if len(idle) < KEPT_MAX:
-            idle.append(connection)
+            idle.append(sock)
         else:
-            connection.close()
+            sock.close()
 
-    def _of_process(self) -> list[http.client.HTTPConnection]:
+    def _of_process(self) -> list[socket.socket]:
         return _idle.setdefault((os.getpid(), self._endpoint, self._tls), [])
 
-    def _new(self, timeout_s: float) -> http.client.HTTPConnection:
+    def _new(self, timeout_s: float) -> socket.socket:
         url = urlsplit(self._endpoint)
-        host = url.hostname or ""
-        if url.scheme == "http":
-            return http.client.HTTPConnection(host, url.port, timeout=timeout_s)
-        context = _tls_context(self._tls)
-        return http.client.HTTPSConnection(host, url.port, timeout=timeout_s, context=context)
-
-
-def socket_of(connection: http.client.HTTPConnection) -> socket.socket:
-    """The socket of a connection that is made."""
-    return cast("socket.socket", connection.sock)
+        host, port = url.hostname or "", url.port or _PORTS[url.scheme]
+        context = _tls_context(self._tls) if url.scheme == "https" else None
+        sock = socket.create_connection((host, port), timeout_s)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return context.wrap_socket(sock, server_hostname=host) if context else sock
+        except BaseException:
+            sock.close()
+            raise
 
 
 def _is_quiet(sock: socket.socket) -> bool:
     """Whether the connection has neither ended nor bytes behind the last answer."""
-    with selectors.DefaultSelector() as selector:
-        selector.register(sock, selectors.EVENT_READ)
-        return not selector.select(0)
+    if not hasattr(select, "poll"):  # Windows
+        return not select.select([sock], [], [], 0)[0]
+    poll = select.poll()  # makes no descriptor, as `epoll` does
+    poll.register(sock, select.POLLIN)
+    return not poll.poll(0)
 
 
 @functools.lru_cache(maxsize=16)

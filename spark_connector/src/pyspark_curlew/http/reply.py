@@ -4,9 +4,10 @@ A body goes straight to where it stays. All that an answer can do wrong is a `Ba
 size has a bound. Called by `transport`.
 """
 
-import http.client
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http.client import HTTPException, HTTPResponse
 from typing import Final
 
 import numpy as np
@@ -37,7 +38,7 @@ class Answer:
     """Whether the connection must be closed."""
 
 
-def read_reply(connection: http.client.HTTPConnection, *, may_be_frame: bool = False) -> Answer:
+def read_reply(sock: socket.socket, *, may_be_frame: bool = False) -> Answer:
     """Read the answer to the request that was sent.
 
     With `may_be_frame`, the body of a success that is a batch frame, of known length and not
@@ -47,13 +48,14 @@ def read_reply(connection: http.client.HTTPConnection, *, may_be_frame: bool = F
     caller closes the connection then.
     """
     try:
-        with connection.getresponse() as response:
+        with HTTPResponse(sock) as response:
+            response.begin()
             return _read(response, may_be_frame=may_be_frame)
-    except http.client.HTTPException as error:
+    except HTTPException as error:
         raise BadAnswer(f"{type(error).__name__}: {error}") from None
 
 
-def _read(response: http.client.HTTPResponse, *, may_be_frame: bool) -> Answer:
+def _read(response: HTTPResponse, *, may_be_frame: bool) -> Answer:
     headers: dict[str, str] = {}
     for given, value in response.headers.items():
         name = given.lower()
@@ -71,7 +73,7 @@ def _read(response: http.client.HTTPResponse, *, may_be_frame: bool) -> Answer:
     return Answer(status, headers, incoming.take(size), None, is_last)
 
 
-def _all_of(response: http.client.HTTPResponse) -> Buffer:
+def _all_of(response: HTTPResponse) -> Buffer:
     """A body in chunks, as proxies send them."""
     whole = bytearray()
     while piece := response.read(_READ_BYTES):
@@ -83,7 +85,7 @@ def _all_of(response: http.client.HTTPResponse) -> Buffer:
 class _Incoming:
     """A body that comes, a `Source`."""
 
-    def __init__(self, response: http.client.HTTPResponse) -> None:
+    def __init__(self, response: HTTPResponse) -> None:
         self._response = response
 
     def take(self, size: int) -> Buffer:

@@ -4,10 +4,10 @@ Connections are kept for each process by `connections`, so a transport is cheap 
 plain values only. Safe to use from several threads. Called by `client`.
 """
 
-import http.client
 import json
+import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from math import inf
@@ -95,35 +95,39 @@ class Transport:
         timeout_s = options.read_timeout_ms / 1000 + request.wait_s
         try:
             connect_s = min(options.connect_timeout_ms / 1000, connect_max_s)
-            connection = connections.take(connect_s, timeout_s)
+            sock = connections.take(connect_s, timeout_s)
             try:
-                is_sent = self._send(connection, request, endpoint)
+                is_sent = self._send(sock, request, endpoint)
             except BaseException:
-                connection.close()
+                sock.close()
                 raise
         except OSError as error:
             raise _passing(error) from None
-        return Call(connections, connection, is_sent=is_sent, may_be_frame=request.may_be_frame)
+        return Call(connections, sock, is_sent=is_sent, may_be_frame=request.may_be_frame)
 
-    def _send(
-        self, connection: http.client.HTTPConnection, request: Request, endpoint: str
-    ) -> bool:
+    def _send(self, sock: socket.socket, request: Request, endpoint: str) -> bool:
         """Return whether it was taken: when the other side has ended the connection, its refusal
         may have come before the end of the body, so the answer should be read all the same."""
-        base = urlsplit(endpoint)
-        query = f"?{urlencode(request.query)}" if request.query else ""
-        target = f"{base.path}{request.path}{query}"
-        connection.putrequest(request.method, target, skip_host=True, skip_accept_encoding=True)
-        for name, value in self._headers(request).items():
-            connection.putheader(name, value.encode("latin-1"))
-        connection.putheader("Host", base.netloc)
         pieces = _pieces(self._packed(request.body))
-        if request.body is not None:
-            connection.putheader("Content-Length", str(sum(map(len, pieces))))
+        head = self._head(request, endpoint, sum(map(len, pieces)))
         with suppress(BrokenPipeError, ConnectionResetError):
-            connection.endheaders(pieces or None)
+            _send_all(sock, (head, *pieces))
             return True
         return False
+
+    def _head(self, request: Request, endpoint: str, length: int) -> bytes:
+        """Request line and headers; what options say was checked there."""
+        base = urlsplit(endpoint)
+        query = f"?{urlencode(request.query)}" if request.query else ""
+        lines = [f"{request.method} {base.path}{request.path}{query} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in self._headers(request).items()]
+        lines.append(f"Host: {base.netloc}")
+        if request.body is not None:
+            lines.append(f"Content-Length: {length}")
+        head = "\n".join(lines)
+        if head.count("\n") != len(lines) - 1 or "\r" in head:
+            raise ValueError("a line of the request's head has a line break in it")
+        return (head.replace("\n", "\r\n") + "\r\n\r\n").encode("latin-1")
 
     def require_success(self, answer: Answer, subject: str) -> None:
         """Raise what the status means, unless it is a success."""
@@ -167,36 +171,45 @@ class Call:
     def __init__(
         self,
         connections: Connections,
-        connection: http.client.HTTPConnection,
+        sock: socket.socket,
         *,
         is_sent: bool,
         may_be_frame: bool,
     ) -> None:
         self._connections = connections
-        self._connection: http.client.HTTPConnection | None = connection
+        self._sock: socket.socket | None = sock
         self._is_sent = is_sent
         self._may_be_frame = may_be_frame
 
     def close(self) -> None:
         """Give up the connection, unless it was kept for another request."""
-        if self._connection is not None:
-            self._connection.close()
+        if self._sock is not None:
+            self._sock.close()
 
     def answer(self) -> Answer:
         """Wait for the answer, once; raise `TryLater` for what may pass."""
-        connection = self._connection
-        assert connection is not None, "the answer was read before"
+        sock = self._sock
+        assert sock is not None, "the answer was read before"
         try:
-            answer = read_reply(connection, may_be_frame=self._may_be_frame)
+            answer = read_reply(sock, may_be_frame=self._may_be_frame)
         except (OSError, BadAnswer) as error:
             raise _passing(error) from None
         if self._is_sent and not answer.is_last:
-            self._connections.keep(connection)
-            self._connection = None
+            self._connections.keep(sock)
+            self._sock = None
         answer = _unpacked(answer)
         if answer.status in _RETRIED:
             raise TryLater(describe(answer), _retry_after_s(answer.headers))
         return answer
+
+
+def _send_all(sock: socket.socket, pieces: Sequence[Buffer]) -> None:
+    """In order; as many as fit go in one call, where there is no encryption."""
+    sent = 0 if isinstance(sock, ssl.SSLSocket) else sock.sendmsg(pieces)
+    for piece in pieces:
+        if sent < len(piece):
+            sock.sendall(memoryview(piece)[sent:])
+        sent = max(0, sent - len(piece))
 
 
 def _passing(error: Exception) -> TryLater:

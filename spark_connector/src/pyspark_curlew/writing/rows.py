@@ -26,6 +26,8 @@ from pyspark_curlew.writing.texts import (
 
 TIME: Final = "time"
 """Column of delivery times as in a frame: epoch ms, negative for so many ms from now, 0 for now."""
+_READY: Final = frozenset({"value", "topic", "queue"})
+"""Columns that are sent as they are."""
 MAP: Final = pa.map_(pa.binary(), pa.binary())
 
 _SHARDING_KEY: Final = b"__SHARDINGKEY"
@@ -55,6 +57,8 @@ class _Pairs(NamedTuple):
 def columns_to_send(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Columns `value`, and as far as there are any `topic`, `queue`, `key`, `tag`, `properties` and
     `TIME`."""
+    if _READY.issuperset(batch.schema.names):
+        return batch
     columns = {name: batch.column(name) for name in batch.schema.names}
     for name, said in (("key", _SHARDING_KEY), ("tag", _TAG)):
         if name in columns:

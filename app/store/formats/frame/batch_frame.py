@@ -37,6 +37,7 @@ from app.domain.limits import Limits
 from app.store.formats.files.consume_queue import UNITS
 from app.store.formats.frame.crc_batch import Sums, add_columns, add_parts
 from app.store.formats.frame.frame_checks import (
+    Properties,
     check_heads,
     check_rest,
     gather_properties,
@@ -122,6 +123,29 @@ class RequestFrame:
         return units.tobytes()
 
 
+@dataclass(slots=True)
+class OpenedFrame:
+    """A request frame whose records are whole and where they should be. What they have for
+    properties has not been looked into, which takes longest where these differ."""
+
+    records: memoryview
+    sizes: Ints
+    positions: Ints
+    body_lengths: Ints
+    tag_hashes: Ints | None
+    properties: Properties
+    are_alike: bool
+    delivery_times: Ints | None
+
+    def checked(self, limits: Limits) -> RequestFrame:
+        """The frame, once its properties are good, too."""
+        tag_hashes, keyed = look_into(self.properties, self.tag_hashes, limits)
+        return RequestFrame(
+            *(self.records, self.sizes, self.positions, self.body_lengths),
+            *(tag_hashes, keyed, self.are_alike, self.delivery_times),
+        )
+
+
 def parse_request(
     body: bytes | bytearray | memoryview, *, topic: str, limits: Limits
 ) -> RequestFrame:
@@ -129,6 +153,13 @@ def parse_request(
 
     What can be written to is ours from here on: the records are not copied out of it.
     """
+    return open_request(body, topic=topic, limits=limits).checked(limits)
+
+
+def open_request(
+    body: bytes | bytearray | memoryview, *, topic: str, limits: Limits
+) -> OpenedFrame:
+    """The first part of `parse_request`."""
     count, flags, records_bytes = _check_header(body, limits)
     sizes_end = HEADER_BYTES + 4 * count
     hashes_end = sizes_end + (8 * count if flags & FLAG_TAG_HASHES else 0)
@@ -155,14 +186,13 @@ def parse_request(
     if flags & FLAG_TAG_HASHES:
         tag_hashes = np.frombuffer(body, ">i8", count, sizes_end).astype(np.int64)
     properties = gather_properties(rest, len(topic), body_lengths[: len(rest.sizes)], count)
-    tag_hashes, keyed = look_into(properties, tag_hashes, limits)
     times = None
     if flags & FLAG_DELIVERY_TIMES:
         times = np.frombuffer(body, ">i8", count, hashes_end).astype(np.int64)
         times = times if times.any() else None
     are_alike = len(rest.sizes) == 1
-    return RequestFrame(
-        records, sizes, table.positions, body_lengths, tag_hashes, keyed, are_alike, times
+    return OpenedFrame(
+        records, sizes, table.positions, body_lengths, tag_hashes, properties, are_alike, times
     )
 
 
@@ -333,11 +363,6 @@ def _answer(columns: bytes, flags: int, checksum: int, first: int, sizes: Ints) 
 def _headed(columns: bytes, flags: int, checksum: int, count: int, first: int, total: int) -> bytes:
     flags |= FLAG_ANSWER | FLAG_TAG_HASHES
     return HEADER.pack(MAGIC, VERSION, flags, 0, count, checksum, first, total) + columns
-
-
-def promised_count(body: bytes | bytearray | memoryview) -> int:
-    """How many records a request frame says that it has; it has not been checked."""
-    return int.from_bytes(body[8:12])
 
 
 def _check_header(body: bytes | bytearray | memoryview, limits: Limits) -> tuple[int, int, int]:

@@ -385,6 +385,25 @@ def is_in_queue(world: World, bodies: list[bytes]) -> bool:
     return in_queue(world, 0) == bodies
 
 
+@pytest.mark.parametrize(("keys", "threads"), [((), 0), (("k",), 0), (("k", "order-{}"), 1)])
+async def test_only_many_properties_are_checked_on_a_thread(
+    monkeypatch: pytest.MonkeyPatch, keys: tuple[str, ...], threads: int
+) -> None:
+    """Where there are none, or all messages have the same, a thread costs more than the check."""
+    loop = asyncio.get_running_loop()
+    run, checked = loop.run_in_executor, []
+
+    def note(executor: Any, function: Any, *arguments: Any) -> Any:
+        checked.append(function)
+        return run(executor, function, *arguments)
+
+    messages = [Message(b"x" * 200, keys=tuple(k.format(n) for k in keys)) for n in range(5_000)]
+    async with running() as world:
+        monkeypatch.setattr(loop, "run_in_executor", note)
+        sent = await world.broker.sender.send_frame(TOPIC, request_frame(messages, TOPIC))
+    assert (sent.count, len(checked)) == (5_000, threads)
+
+
 async def test_a_frame_may_have_records_for_later() -> None:
     async with running() as world:
         now_ms = world.clock.now_ms()

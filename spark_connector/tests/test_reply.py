@@ -38,9 +38,9 @@ def transport_to(
     return Transport(options, RetryPolicy(0))
 
 
-def asked(body: Buffer | tuple[Buffer, ...] | None = None) -> Request:
-    method = "GET" if body is None else "POST"
-    return Request(method, "/v1/things", {"a": "b c"}, {"Accept": "x/y"}, body)
+def asked(*body: Buffer) -> Request:
+    method = "POST" if body else "GET"
+    return Request(method, "/v1/things", {"a": "b c"}, {"Accept": "x/y"}, body or None)
 
 
 def answers(scripts: Sequence[Script], requests: int = 1) -> tuple[list[Answer], list[int]]:
@@ -74,7 +74,7 @@ def test_what_is_sent() -> None:
         transport = transport_to(server.port, path="/base")
         transport.once(asked())
         transport.once(asked(b"whole"))
-        transport.once(asked((b"in ", memoryview(b"pieces"))))
+        transport.once(asked(b"in ", memoryview(b"pieces")))
         first, second, third = (head.split(b"\r\n") for head in server.heads[0])
     assert first == [
         b"GET /base/v1/things?a=b+c HTTP/1.1",
@@ -95,7 +95,7 @@ def test_a_large_body_both_ways() -> None:
     with run_scripted([SIZED, SIZED]) as server:
         transport = transport_to(server.port)
         for _ in range(2):
-            assert bytes(transport.once(asked((b"head", LARGE, memoryview(LARGE)))).body) == LARGE
+            assert bytes(transport.once(asked(b"head", LARGE, memoryview(LARGE))).body) == LARGE
         assert server.bodies == [b"head" + LARGE + LARGE] * 2
         assert server.requests == [2], "one connection"
 

@@ -139,7 +139,7 @@ def test_which_address_may_stand_for_the_given_one(
 ) -> None:
     rows = [{"queue_id": 0, "shard": "a", "leader": leader}, {"queue_id": 1, "shard": "b"}]
     given = endpoint.split(",")
-    assert leaders_of({"queues": rows}, given) == ({0: leader.rstrip("/")} if is_asked else {})
+    assert leaders_of({"queues": rows}, given) == ({0: [leader.rstrip("/")]} if is_asked else {})
     assert leaders_of({"queues": rows[:1]}, given) == {}, "all of it is at one node"
 
 

@@ -232,7 +232,7 @@ class CurlewClient:
         rows = [{"queue_id": queue, "offset": offset} for queue, offset in offsets.items()]
         headers = {**_JSON, "Content-Type": "application/json"}
         body = json.dumps({"offsets": rows}).encode()
-        request = Request("PUT", _group_path(group, topic), {}, headers, body)
+        request = Request("PUT", _group_path(group, topic), {}, headers, (body,))
         self._once.run(
             f"committing for group {group!r}",
             request,
@@ -349,7 +349,8 @@ class CurlewClient:
             "topic": topic,
             "messages_per_turn": messages_per_turn,
         }
-        request = Request("POST", "/v1/producers:plan", {}, headers, json.dumps(wanted).encode())
+        body = json.dumps(wanted).encode()
+        request = Request("POST", "/v1/producers:plan", {}, headers, (body,))
 
         def read(answer: Answer) -> Plan:
             _is_stored(answer, producer)
@@ -374,7 +375,7 @@ class CurlewClient:
         headers = {**_JSON, "Content-Type": "application/json"}
         wanted = {"producer": family, "epoch": epoch, "messages": messages}
         body = json.dumps(wanted).encode()
-        request = Request("POST", "/v1/producers:seal", {}, headers, body)
+        request = Request("POST", "/v1/producers:seal", {}, headers, (body,))
 
         def read(answer: Answer) -> None:
             if document_of(answer.body).get("code") == "SEQUENCE_OUT_OF_ORDER":

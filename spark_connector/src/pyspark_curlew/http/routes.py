@@ -59,9 +59,7 @@ class Routes:
             kept_s = REFUSED_S if document is None else VALID_S
             found = document or {}
             nodes = replicas_of(found, self._endpoints) if self._reads_any else {}
-            if not nodes:
-                leaders = leaders_of(found, self._endpoints)
-                nodes = {queue: [leader] for queue, leader in leaders.items()}
+            nodes = nodes or leaders_of(found, self._endpoints)
             route = _routes[key] = _Route(nodes, _now() + kept_s)
         now_s, urls = _now(), route.nodes.get(queue, ())
         return next((url for url in urls if _away_until_s.get(url, 0.0) <= now_s), None)
@@ -93,16 +91,15 @@ def _turned(queue: int, replicas: Sequence[object]) -> list[str]:
     return urls[first:] + urls[:first]
 
 
-def leaders_of(route: Mapping[str, object], endpoints: Sequence[str]) -> dict[int, str]:
-    """By queue, addresses that may be asked in place of `endpoints`; none where all queues are in
+def leaders_of(route: Mapping[str, object], endpoints: Sequence[str]) -> dict[int, list[str]]:
+    """By queue, an address that may be asked in place of `endpoints`; none where all queues are in
     one shard, for then there is most often one node, and none of what is no route."""
     rows = route.get("queues")
     try:
         if not isinstance(rows, list) or len({row.get("shard") for row in rows}) < 2:
             return {}
-        led = [row for row in rows if row.get("leader")]
-        found = {row["queue_id"]: str(row["leader"]).rstrip("/") for row in led}
-        return {queue: leader for queue, leader in found.items() if _may_replace(leader, endpoints)}
+        led = {row["queue_id"]: str(row["leader"]).rstrip("/") for row in rows if row.get("leader")}
+        return {queue: [url] for queue, url in led.items() if _may_replace(url, endpoints)}
     except (ValueError, AttributeError, TypeError, KeyError):
         return {}
 

@@ -39,14 +39,14 @@ _turns: dict[tuple[str, ...], int] = {}
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to send; a body may come in pieces, so that large ones are not copied together.
+    """What to send; a body comes in pieces, so that large ones are not copied together.
     `wait_s` is how long the service may wait before it answers; `may_be_frame` as in `reply`."""
 
     method: str
     path: str
     query: Mapping[str, str | int]
     headers: Mapping[str, str]
-    body: Buffer | tuple[Buffer, ...] | None = None
+    body: tuple[Buffer, ...] | None = None
     wait_s: int = 0
     may_be_frame: bool = False
 
@@ -108,7 +108,7 @@ class Transport:
     def _send(self, sock: socket.socket, request: Request, endpoint: str) -> bool:
         """Return whether it was taken: when the other side has ended the connection, its refusal
         may have come before the end of the body, so the answer should be read all the same."""
-        pieces = _pieces(self._packed(request.body))
+        pieces = self._packed(request.body or ())
         head = self._head(request, endpoint, sum(map(len, pieces)))
         with suppress(BrokenPipeError, ConnectionResetError):
             _send_all(sock, (head, *pieces))
@@ -153,16 +153,12 @@ class Transport:
         value = authorization(self._options.credentials)
         return headers if value is None else {**headers, "Authorization": value}
 
-    def _packed(
-        self, body: Buffer | tuple[Buffer, ...] | None
-    ) -> Buffer | tuple[Buffer, ...] | None:
-        if body is None or self._options.compression == "none":
+    def _packed(self, body: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
+        if not body or self._options.compression == "none":
             return body
         import pyarrow as pa
 
-        whole = b"".join(body) if isinstance(body, tuple) else body
-        packed: bytes = pa.compress(whole, codec=self._options.compression, asbytes=True)
-        return packed
+        return (pa.compress(b"".join(body), codec=self._options.compression, asbytes=True),)
 
 
 class Call:
@@ -220,12 +216,6 @@ def _passing(error: Exception) -> TryLater:
             " names the file of the authority that signed it"
         ) from None
     return TryLater(f"{type(error).__name__}: {error}")
-
-
-def _pieces(body: Buffer | tuple[Buffer, ...] | None) -> tuple[Buffer, ...]:
-    if body is None:
-        return ()
-    return body if isinstance(body, tuple) else (body,)
 
 
 def _unpacked(answer: Answer) -> Answer:

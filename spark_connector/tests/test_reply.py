@@ -1,8 +1,10 @@
 """Answers over real sockets, byte by byte: good ones, strange ones, and those of an enemy."""
 
+import socket
 import ssl
 import subprocess
 from collections.abc import Sequence
+from http.client import HTTPResponse
 from pathlib import Path
 
 import pytest
@@ -271,3 +273,23 @@ def test_a_certificate_of_the_client(certificate: tuple[str, str]) -> None:
     tls = TlsOptions(ca=cert, cert="/nowhere/cert.pem", key=key)
     with run_scripted([GOOD], tls=server_tls(certificate)) as server, pytest.raises(OptionInvalid):
         transport_to(server.port, "https", tls=tls).once(asked())
+
+
+def test_only_heads_that_are_not_plain_are_left_to_http_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It takes five times as long."""
+    asked_for = []
+    whole = module.HTTPResponse
+
+    def note(sock: socket.socket) -> HTTPResponse:
+        asked_for.append(sock)
+        return whole(sock)
+
+    monkeypatch.setattr(module, "HTTPResponse", note)
+    assert bytes(answer_to(GOOD).body) == b"ok"
+    assert not asked_for
+    twice = b"HTTP/1.1 200 OK\r\nVary: a\r\nVary: b\r\nContent-Length: 2\r\n\r\nok"
+    assert answer_to(twice).headers["vary"] == "a, b"
+    assert answer_to(b"HTTP/1.1 200 OK\r\nConnection: x\r\nContent-Length: 0\r\n\r\n").body == b""
+    assert len(asked_for) == 2

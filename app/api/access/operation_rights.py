@@ -188,15 +188,11 @@ class OperationRights:
                 makes.append(Requirement(Action.CREATE, kind, name))
         return Permission(tuple(granted), tuple(makes), path.is_whole, path.changes)
 
-    def _is_to_be_made(self, kind: Kind, name: str) -> bool:
-        """Whether its use makes it; that may change at any time."""
-        by_use = self._made_by_use
-        is_made = by_use.topics if kind is _TOPIC else by_use.groups
-        return is_made and not self._is_there(kind, name)
-
     def require_to_make(self, standing: Standing, kind: Kind, name: str) -> None:
         """Raise `NotPermitted` when naming it makes it, and the caller may not make it."""
-        if self._is_to_be_made(kind, name):
+        by_use = self._made_by_use  # may change at any time
+        is_made = by_use.topics if kind is _TOPIC else by_use.groups
+        if is_made and not self._is_there(kind, name):
             standing.require(Action.CREATE, kind, name)
             standing.makes = True
 

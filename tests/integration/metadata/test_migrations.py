@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, inspect, text
 
 from app.cluster import migrate
 from app.cluster.metadata.schema.migration import _ADVISORY_LOCK, downgrade
-from app.cluster.metadata.schema.schema import SchemaMismatch, current_revision, head_revision
+from app.cluster.metadata.schema.schema import SchemaMismatch, alembic_config, current_revision
 from app.cluster.metadata.schema.tables import metadata
 from app.domain.errors import MetadataUnavailable
 from tests.support.metadata.databases import (
@@ -85,11 +86,12 @@ def schema(connection: Connection) -> dict[str, Any]:
 
 def test_migrating_gives_the_declared_tables(databases: Databases, look: Opened) -> None:
     url = databases.empty()
-    migrate(url)
+    head = migrate(url).after
+    assert head == ScriptDirectory.from_config(alembic_config()).get_current_head()
     with look(url).connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_server_default": True})
         assert compare_metadata(context, metadata) == []
-        assert current_revision(connection) == head_revision()
+        assert current_revision(connection) == head
 
 
 def test_migrated_and_created_databases_are_equal_in_every_constraint(

@@ -31,13 +31,6 @@ def alembic_config() -> Config:
     return config
 
 
-def head_revision() -> str:
-    """The revision of this program."""
-    head = ScriptDirectory.from_config(alembic_config()).get_current_head()
-    assert head
-    return head
-
-
 def check_file(address: DatabaseAddress) -> None:
     """Raise `SchemaMismatch` when there is no SQLite file: opening would make an empty one."""
     file = address.sqlite_file

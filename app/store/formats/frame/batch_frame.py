@@ -55,7 +55,6 @@ assert HEADER.size == HEADER_BYTES
 MAGIC: Final = b"CRLW"
 VERSION: Final = 1
 FLAG_ANSWER: Final = 1
-FLAG_ZSTD: Final = 2
 FLAG_TAG_HASHES: Final = 4
 FLAG_CRC32: Final = 8
 FLAG_DELIVERY_TIMES: Final = 32

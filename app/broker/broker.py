@@ -349,7 +349,7 @@ class Broker:
             self.statistics.forget_group(name)
             self.clients.forget_group(name)
             self.members.forget(name)
-            self.poller.shares.forget(name)
+            self.poller.forget(name)
             self.dead_letters.forget(name)
         self.streams.wake()
 

@@ -147,6 +147,14 @@ class GroupFilters:
             if topic is not None and known in (before, used):
                 self.note(group, topic, used, client_id)
 
+    def is_used(self, group: str, profile: Profile) -> bool:
+        """Whether the group has a filter for each topic of the profile, and it is the profile's."""
+        for topic, used in profile.subscriptions:
+            known = self._known(group, topic)
+            if known is None or known.filter != used:
+                return False
+        return True
+
     def agrees(self, group: Group, profile: Profile) -> bool:
         """Whether these are the filters with which the group reads now, where it has any."""
         if group.subscription is SubscriptionRule.FREE:

@@ -6,8 +6,8 @@ queues that are its own by then, and retries are leased. What it was given of a 
 away meanwhile is not in the answer. A poll that waits is parked once, for arrivals in all its
 queues, for retries and for changes of the group.
 
-Nothing is kept from one poll to the next: positions come with the request, and with them the order
-in which the queues have their turns. Event loop only.
+Nothing that a client said of its queues is kept from one poll to the next: positions come with the
+request, and with them the order in which the queues have their turns. Event loop only.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from app.broker.ports import Group
 from app.broker.read.long_polls import Bell, LongPolls, Watch
 from app.broker.read.puller import check_wait
 from app.broker.results import Delivery, ReceiveRequest, SettleResult
-from app.domain.consumers.membership import QueueName, TopicSubscription
+from app.domain.consumers.membership import Profile, QueueName, TopicSubscription
 from app.domain.errors import InvalidRequest, TooManyRequests
 from app.domain.handles.receipt import RETRY_QUEUE_ID
 from app.domain.names import retry_topic
@@ -79,6 +79,8 @@ class Poller:
         self._groups = groups
         self._members = members
         self._receiver = receiver
+        self._agreed: dict[str, tuple[Profile, Profile]] = {}
+        """Group → what a member last said of itself, and the same with the group's filters."""
 
     async def poll(
         self,
@@ -103,6 +105,11 @@ class Poller:
             found = await self.look(group, client_id, request, gone=gone, watch=watch)
         settled, committed, refused = taken
         return replace(found, settled=settled, committed=committed, refused=refused)
+
+    def forget(self, group: str) -> None:
+        """It was deleted."""
+        self._agreed.pop(group, None)
+        self.shares.forget(group)
 
     async def take(self, group: str, client_id: str, request: PollRequest) -> Taken:
         """Settle, hand back and commit what the poll says, and nothing else. Raises
@@ -182,6 +189,10 @@ class Poller:
         """With the group's filters where the member names none. A group that does not exist yet
         has none."""
         group, profile = self._metadata.snapshot.groups.get(name), request.profile
+        said, agreed = self._agreed.get(name, (None, profile))
+        is_same = said == profile and agreed.principal == profile.principal
+        if is_same and group is not None and self._filters.is_used(name, agreed):
+            return replace(request, profile=agreed)  # checking it would find the same
         if group is None:
             named = [TopicSubscription(topic, each or ALL) for topic, each in profile.subscriptions]
             agreed = dataclasses.replace(profile, subscriptions=tuple(named))
@@ -189,6 +200,7 @@ class Poller:
             agreed = self._filters.check_profile(
                 group, profile, replaces=request.replace_subscription
             )
+            self._agreed[name] = profile, agreed
         is_same = agreed is profile or agreed == profile
         return request if is_same else replace(request, profile=agreed)
 
@@ -242,6 +254,8 @@ class Poller:
     def _holds(self, poll: "_Poll", began: Sequence[str | None]) -> bool:
         """Whether the group still reads with the filters of the poll."""
         group, profile = self._metadata.snapshot.groups.get(poll.group), poll.request.profile
+        if self._filters.is_used(poll.group, profile):  # with no others can it have begun
+            return True
         if group is not None and not self._filters.agrees(group, profile):
             return False
         return self._filters.holds(poll.group, profile.topics, began)
@@ -290,7 +304,7 @@ class Poller:
             if view is not None and view.is_readable:
                 filters[topic] = parse_filter(expression)
         has_span = group.max_span is not None and group.mode is not GroupMode.BROADCAST
-        find = self._groups.consumer_journal.find
+        name, find = group.name, self._groups.consumer_journal.find
         sources: list[Source] = []
         for part in poll.parts:
             topic, queue_id = part.queue
@@ -298,9 +312,9 @@ class Poller:
                 part.status = NO_PERMISSION
                 part.min_offset, part.max_offset = self._store.bounds(topic, queue_id)
                 continue
-            state = find((group.name, topic, queue_id))
+            state = find((name, topic, queue_id))
             is_done = None
-            if state is not None and state.progress.end > state.progress.committed:
+            if state is not None and not state.progress.is_even:
                 is_done = state.progress.is_acked
             end = self._span_end(group, part.queue) if has_span else None
             sources.append(Source(part, filters[topic], end, is_done))
@@ -421,11 +435,12 @@ class _Poll:
         then those without one."""
         paused, offsets = self.request.paused, self.share.offsets
         positions = self._valid_positions()
-        names = [name for name in positions if name in offsets]
-        names += [name for name in offsets if name not in positions]
+        begins = {name: offset for name, offset in positions.items() if name in offsets}
+        if len(begins) < len(offsets):
+            begins = {**begins, **offsets, **begins}
         return [
-            kept.get(name) or QueuePart(name, positions.get(name, offsets[name]))
-            for name in names
+            kept.get(name) or QueuePart(name, offset)
+            for name, offset in begins.items()
             if name not in paused
         ]
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from msgspec import Struct
+
 from app.broker.filters.filters import Filter
 from app.broker.journal.cold_reads import ColdReads
 from app.broker.polling.poll_values import QueuePart
@@ -37,26 +39,15 @@ NO_PERMISSION: Final = "NO_PERMISSION"
 FLOW_CONTROL: Final = "FLOW_CONTROL"
 
 
-class Source:
+class Source(Struct):
     """One queue that may be read in this round."""
 
-    __slots__ = ("end_offset", "is_done", "is_plain", "part", "wanted")
-
-    def __init__(
-        self,
-        part: QueuePart,
-        wanted: Filter | None,
-        end_offset: int | None = None,
-        is_done: Callable[[int], bool] | None = None,
-    ) -> None:
-        self.part = part
-        self.wanted = wanted
-        self.end_offset = end_offset
-        """Nothing from here on: the group's `max_span`."""
-        self.is_done = is_done
-        """Of messages that were handed back, and that the committed offset has not passed."""
-        self.is_plain = wanted is None and end_offset is None and is_done is None
-        """All that the queue has may be taken."""
+    part: QueuePart
+    wanted: Filter | None
+    end_offset: int | None = None
+    """Nothing from here on: the group's `max_span`."""
+    is_done: Callable[[int], bool] | None = None
+    """Of messages that were handed back, and that the committed offset has not passed."""
 
 
 class Round:
@@ -124,9 +115,10 @@ class Round:
                 self._look(source)
             elif index >= len(known) or not self._take_known(source.part, *known[index]):
                 await self._take(source, self._share_bytes)
-        left = [source for source in sources if _may_give_more(source)]
-        if len(left) == 1 and not self.is_full and not self.is_spent:
-            await self._take(left[0], self.bytes_left)
+        if not self.is_full and not self.is_spent:
+            left = [source for source in sources if _may_give_more(source)]
+            if len(left) == 1:
+                await self._take(left[0], self.bytes_left)
         if self._cold is not None and not self.has_found:
             await self._take_cold(self._cold)
         if self._damaged is not None and not self.has_found and not any(map(_says, sources)):
@@ -142,9 +134,10 @@ class Round:
             part = source.part
             (topic, queue_id), offset = part.queue, part.offset
             part.min_offset, part.max_offset = low, high = bounds(topic, queue_id)
-            count = min(high - offset, left)
-            is_plain = source.is_plain and not part.is_error
-            if not (is_plain and low <= offset and 0 < count <= _TOGETHER_MAX):
+            count = min(left, high - offset)
+            is_within = low <= offset and 0 < count <= _TOGETHER_MAX and not part.is_error
+            is_all = source.wanted is None and source.end_offset is None and source.is_done is None
+            if not (is_within and is_all):
                 break
             asked.append((topic, queue_id, offset, offset + count))
             lefts.append(left)

@@ -108,6 +108,11 @@ class AckSet:
             self._pages.pop(last, None)
 
     @property
+    def is_even(self) -> bool:
+        """Whether nothing behind `committed` can be acked; sooner told than `end`."""
+        return not self._pages
+
+    @property
     def end(self) -> int:
         """Nothing is acked from here on."""
         last = max(self._pages, default=None)

@@ -80,6 +80,17 @@ class File(Protocol):
         """The same, in memory that nobody writes to; spares large reads a copy."""
         return memoryview(self.pread(size, offset, wait_for_disk=wait_for_disk))
 
+    def pread_into(self, buffer: memoryview, offset: int) -> bool:
+        """Fill `buffer` without waiting. False: the bytes are not all there, or not in memory."""
+        try:
+            part = self.pread(len(buffer), offset, wait_for_disk=False)
+        except ColdRead:
+            return False
+        if len(part) != len(buffer):
+            return False
+        buffer[:] = part
+        return True
+
     def send(self, target: int, size: int, offset: int, *, wait_for_disk: bool = True) -> int:
         """Hand bytes on to the descriptor `target`; how many it took, 0 only at the end.
 
@@ -213,6 +224,13 @@ class OsFile(File):
         if got < size and offset + got < self.size():
             raise ColdRead
         return buffer.data[:got].toreadonly()
+
+    @override
+    def pread_into(self, buffer: memoryview, offset: int) -> bool:
+        try:
+            return os.preadv(self._descriptor, [buffer], offset, os.RWF_NOWAIT) == len(buffer)
+        except OSError:  # cold, or a file system that cannot tell
+            return super().pread_into(buffer, offset)
 
     def _read_fully(self, size: int, offset: int) -> bytes:
         first = os.pread(self._descriptor, size, offset)

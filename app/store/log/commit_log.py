@@ -391,6 +391,15 @@ class CommitLog:
         self.on_read(physical_offset, size)
         return file.pread_view(size, physical_offset - base, wait_for_disk=wait_for_disk)
 
+    def read_into(self, buffer: memoryview, physical_offset: int) -> bool:
+        """Fill `buffer` from within one segment, as `File.pread_into`."""
+        base = self.base_of(physical_offset)
+        file = self._find(base)
+        if file is None:
+            return False
+        self.on_read(physical_offset, len(buffer))
+        return file.pread_into(buffer, physical_offset - base)
+
     def file_part(self, physical_offset: int, size: int) -> FilePart | None:
         """Where bytes within one segment stand; None when it is gone."""
         base = self.base_of(physical_offset)

@@ -26,7 +26,7 @@ from app.store.fs.files import ColdRead
 from app.store.queues.consume_queue import ConsumeQueue
 from app.store.read.queue_reads import ReadResult
 from app.store.read.record_checks import Source
-from app.store.read.record_views import KnownViews
+from app.store.read.record_views import KnownViews, Together
 from app.store.read.verified_blocks import BLOCK_RECORDS
 
 _BLOCK_BYTES: Final = BLOCK_RECORDS * UNIT_BYTES
@@ -44,9 +44,13 @@ class _Units(NamedTuple):
     """The units of all stretches, one behind the other, which run in parallel."""
 
     encoded: memoryview
-    positions: list[int]
-    ends: list[int]
+    counts: Sequence[int]
+    firsts: list[int]
+    """Number of the first unit of each stretch."""
+    positions: Ints
     sizes: Ints
+    spans: list[tuple[int, int]]
+    """Where the records of each stretch begin in the log, and where the last of them ends."""
     totals: list[int]
     """Bytes of all records of each stretch."""
     hashes: "array[int]"
@@ -70,14 +74,16 @@ def read_known(source: Source, asked: Sequence[Stretch], max_bytes: int) -> list
     units = _units_of(b"".join(data), counts, source.gap_bytes)
     if units is None:
         return nothing
-    found: list[ReadResult | None] = []
-    low = 0
-    for stretch, total in zip(asked, units.totals, strict=True):
-        high = low + stretch.end - stretch.first
-        found.append(
-            _read(source, stretch, units, low, high, total) if total <= max_bytes else None
-        )
-        low = high
+    together, is_read = _read(source, units, max_bytes)
+    found = nothing
+    for number in is_read:
+        stretch, low = asked[number], units.firsts[number]
+        if _is_good(source, stretch, units, low, together):
+            _, first, end = stretch
+            high = low + end - first
+            records = KnownViews(together, low, high, units.sizes[low:high], units.totals[number])
+            hashes = units.hashes[low:high]
+            found[number] = ReadResult(records, range(first, end), hashes, end, end - first, [])
     return found
 
 
@@ -95,43 +101,54 @@ def _units_of(data: bytes, counts: Sequence[int], gap_bytes: int) -> _Units | No
     if np.count_nonzero(apart) > 0:
         borders = {first - 1 for first in firsts}  # other stretches follow
         numbers = [number for number in apart.nonzero()[0].tolist() if number not in borders]
+    lasts = [first + count - 1 for first, count in zip(firsts, counts, strict=True)]
     return _Units(
         memoryview(data),
-        positions.tolist(),
-        ends.tolist(),
+        counts,
+        firsts,
+        positions,
         sizes,
+        list(zip(positions[firsts].tolist(), ends[lasts].tolist(), strict=True)),
         np.add.reduceat(sizes, firsts).tolist(),
         array("q", table["tag_hash"].astype(np.int64).tobytes()),
         numbers,
     )
 
 
-def _read(
-    source: Source, stretch: Stretch, units: _Units, low: int, high: int, total: int
-) -> ReadResult | None:
-    _, first, end = stretch
-    starts, ends = units.positions[low:high], units.ends[low:high]
-    start, stop = starts[0], ends[-1]
+def _read(source: Source, units: _Units, max_bytes: int) -> tuple[Together, list[int]]:
+    """The bytes of the stretches in one buffer, and the numbers of those that are in it."""
     log = source.log
-    if units.apart and any(low <= number < high - 1 for number in units.apart):
-        return None
-    if not 0 <= start < stop <= log.base_of(start) + log.segment_bytes:
-        return None
-    try:
-        data = log.read_view(start, stop - start, wait_for_disk=False)
-    except ColdRead:
-        return None
-    if len(data) != stop - start or not _is_good(source, stretch, units, low, data):
-        return None
-    records = KnownViews(data, starts, ends, units.sizes[low:high], total)
-    return ReadResult(records, range(first, end), units.hashes[low:high], end, end - first, [])
+    places: list[tuple[int, int, int]] = []
+    size = 0
+    for number, (start, stop) in enumerate(units.spans):
+        is_whole = 0 <= start < stop <= log.base_of(start) + log.segment_bytes
+        if is_whole and units.totals[number] <= max_bytes and not _is_apart(units, number):
+            places.append((number, size, stop - start))
+            size += stop - start
+    buffer = np.empty(size, np.uint8).data  # not a bytearray, whose zeros would be written first
+    shifts = [0] * len(units.spans)
+    is_read: list[int] = []
+    for number, at, length in places:
+        start = units.spans[number][0]
+        shifts[number] = at - start
+        if log.read_into(buffer[at : at + length], start):
+            is_read.append(number)
+    starts = units.positions + np.repeat(shifts, units.counts)
+    ends = starts + units.sizes
+    return Together(buffer.toreadonly(), starts.tolist(), ends.tolist()), is_read
 
 
-def _is_good(source: Source, stretch: Stretch, units: _Units, low: int, data: memoryview) -> bool:
+def _is_apart(units: _Units, number: int) -> bool:
+    """Whether the records of a stretch are not in one piece."""
+    low = units.firsts[number]
+    high = low + units.counts[number]
+    return any(low <= each < high - 1 for each in units.apart)
+
+
+def _is_good(source: Source, stretch: Stretch, units: _Units, low: int, together: Together) -> bool:
     """Whether the blocks are as they were, and the records before and behind them are good."""
     queue, first, end = stretch
-    positions, ends, encoded = units.positions, units.ends, units.encoded
-    start = positions[low]
+    data, starts, ends, encoded = together.data, together.starts, together.ends, units.encoded
     count, head = end - first, -first % BLOCK_RECORDS
     blocks = (count - head) // BLOCK_RECORDS
     if blocks <= 0:
@@ -140,18 +157,17 @@ def _is_good(source: Source, stretch: Stretch, units: _Units, low: int, data: me
     at = low + head
     for sum_before in known:
         unit, after = at * UNIT_BYTES, at + BLOCK_RECORDS
-        part = data[positions[at] - start : ends[after - 1] - start]
+        part = data[starts[at] : ends[after - 1]]
         if sum_before != crc32(encoded[unit : unit + _BLOCK_BYTES]) << 32 | crc32(part):
             return False
         at = after
     if count == blocks * BLOCK_RECORDS:
         return True
     rest = [*range(low, low + head), *range(at, low + count)]
-    topic = queue.topic_part
+    topic, shift = queue.topic_part, starts[low] - int(units.positions[low])
     for number in rest:
-        position = positions[number]
-        record = data[position - start : ends[number] - start]
-        offset = first + number - low
+        record = data[starts[number] : ends[number]]
+        offset, position = first + number - low, starts[number] - shift
         if not is_plain_record_of(record, topic, queue.queue_id, offset, position):
             return False
         if is_packed(record):

@@ -97,38 +97,57 @@ class RecordViews(_MadeWhenAsked):
         return views_of(self.pieces)
 
 
-class KnownViews(_MadeWhenAsked):
-    """Views of records that stand in one piece, of which none has a packed body. Immutable; for one
-    thread at a time."""
+class Together:
+    """Records of several queues that were read into one buffer. `starts` and `ends` are places in
+    `data`; foreign ones may stand between them. Immutable; for one thread at a time."""
 
-    __slots__ = ("_ends", "_starts", "data", "sizes", "total_bytes")
+    __slots__ = ("_views", "data", "ends", "starts")
+
+    def __init__(self, data: memoryview, starts: list[int], ends: list[int]) -> None:
+        self.data = data
+        self.starts = starts
+        self.ends = ends
+        self._views: list[memoryview] | None = None
+
+    def views(self) -> list[memoryview]:
+        """A view of each record of all queues; made at the first call."""
+        if self._views is None:
+            data = self.data
+            rows = zip(self.starts, self.ends, strict=True)
+            self._views = [data[start:end] for start, end in rows]
+        return self._views
+
+
+class KnownViews(_MadeWhenAsked):
+    """Views of records `low` to `high` (exclusive) of a `Together`: those of one queue, of which
+    none has a packed body. Immutable; for one thread at a time."""
+
+    __slots__ = ("_high", "_low", "_together", "sizes", "total_bytes")
 
     def __init__(
-        self, data: memoryview, starts: list[int], ends: list[int], sizes: Ints, total_bytes: int
+        self, together: Together, low: int, high: int, sizes: Ints, total_bytes: int
     ) -> None:
         self._views = None
-        self.data = data
-        """From the first record to the end of the last; foreign ones may stand between them."""
+        self._together = together
+        self._low = low
+        self._high = high
         self.sizes = sizes
         self.total_bytes = total_bytes
-        self._starts = starts
-        """In the log, as the ends of the records."""
-        self._ends = ends
 
     @override
     def __len__(self) -> int:
-        return len(self._starts)
+        return self._high - self._low
 
     @override
     def _make_views(self) -> list[memoryview]:
-        data, first = self.data, self._starts[0]
-        rows = zip(self._starts, self._ends, strict=True)
-        return [data[at - first : end - first] for at, end in rows]
+        return self._together.views()[self._low : self._high]
 
     def buffers(self) -> list[bytes | memoryview]:
         """All records, one behind the other."""
-        is_dense = self.total_bytes == len(self.data)
-        return [self.data if is_dense else b"".join(self._all())]
+        data, starts, ends = self._together.data, self._together.starts, self._together.ends
+        start, end = starts[self._low], ends[self._high - 1]
+        is_dense = self.total_bytes == end - start
+        return [data[start:end] if is_dense else b"".join(self._all())]
 
 
 class RecordsInPlace(_MadeWhenAsked):
@@ -196,7 +215,7 @@ def _sizes(records: RecordViews) -> Ints:
 
 def packed_bytes(records: Sequence[memoryview]) -> int:
     """Bytes of the pieces that have records with packed bodies; 0: none has."""
-    if isinstance(records, (RecordsInPlace, KnownViews)):
+    if isinstance(records, (KnownViews, RecordsInPlace)):
         return 0  # only blocks without any are left in place, or known
     if not isinstance(records, RecordViews):
         return sum([len(record) for record in records if is_packed(record)])
@@ -210,7 +229,7 @@ def packed_bytes(records: Sequence[memoryview]) -> int:
 
 def total_bytes(records: Sequence[memoryview]) -> int:
     """Bytes of all `records`, without making views of them."""
-    if isinstance(records, (RecordsInPlace, KnownViews)):
+    if isinstance(records, (KnownViews, RecordsInPlace)):
         return records.total_bytes
     if isinstance(records, RecordViews):
         return sum(int(piece.sizes.sum()) for piece in records.pieces)

@@ -70,7 +70,7 @@ class PollAnswers:
             records: list[memoryview] = []
             for part in parts:
                 for read in part.reads:
-                    records += read.records
+                    records += read.records[:]
             if records:
                 views, size = record_views(
                     records,

@@ -42,22 +42,15 @@ poll_decoder: Final = BodyDecoder(
 )
 
 
-class _Names:
-    """The names of one request as they are stored; each is looked up once."""
+class _Names(dict[str, str]):
+    """Topics of one request → what they are stored as; each is looked up once."""
 
-    __slots__ = ("_topics",)
-
-    def __init__(self) -> None:
-        self._topics: dict[str, str] = {}
-
-    def topic(self, name: str) -> str:
-        found = self._topics.get(name)
-        if found is None:
-            found = self._topics[name] = stored("topic", name)
+    def __missing__(self, name: str) -> str:
+        found = self[name] = stored("topic", name)
         return found
 
     def queue(self, entry: PollQueue) -> QueueName:
-        return QueueName(self.topic(entry.topic), entry.queue_id)
+        return QueueName(self[entry.topic], entry.queue_id)
 
 
 def wait_asked(asked: PollBody, query: Query, limits: Limits) -> float | None:
@@ -102,7 +95,9 @@ def request_of(
         ],
         hand_backs=[_hand_back_of(each, names) for each in asked.hand_backs],
         settles=None if asked.settles is None else _settles_of(asked.settles),
-        positions={names.queue(each): each.offset for each in asked.positions},
+        positions={
+            QueueName(names[each.topic], each.queue_id): each.offset for each in asked.positions
+        },
         paused=frozenset(names.queue(each) for each in asked.paused),
         force=query.flag("force"),
         replace_subscription=query.flag("replace_subscription"),
@@ -114,7 +109,7 @@ def _profile_of(asked: PollBody, names: _Names, principal: str | None) -> Profil
     return Profile(
         tuple(
             sorted(
-                TopicSubscription(names.topic(each.topic), (each.filter or "").strip())
+                TopicSubscription(names[each.topic], (each.filter or "").strip())
                 for each in asked.subscriptions
             )
         ),
@@ -132,7 +127,7 @@ def _strategy_of(asked: StrategyName | PollStrategy | None, names: _Names) -> St
         asked.name,
         asked.virtual_nodes,
         tuple(sorted(asked.rooms)),
-        tuple(sorted((names.topic(topic), tuple(rooms)) for topic, rooms in asked.brokers.items())),
+        tuple(sorted((names[topic], tuple(rooms)) for topic, rooms in asked.brokers.items())),
         asked.inner,
     )
 

@@ -180,11 +180,11 @@ class Polling:
     ) -> None:
         """Raise unless the caller may read all topics that the poll names, and be the client."""
         profile = request.profile
-        topics = [*profile.topics]
+        topics = dict.fromkeys([topic for topic, _ in profile.subscriptions])
         for queues in (profile.queues, request.positions, request.paused):
-            topics += [queue.topic for queue in queues]
-        topics += [each.queue.topic for each in request.commits]
-        topics += [each.queue.topic for each in request.hand_backs]
+            topics |= dict.fromkeys([topic for topic, _ in queues])
+        for entries in (request.commits, request.hand_backs):
+            topics |= dict.fromkeys([each.queue.topic for each in entries])
         exchange.require_each(Action.SUB, Kind.TOPIC, topics)
         await self._named.member(exchange, group, client_id)
         if request.settles is not None:

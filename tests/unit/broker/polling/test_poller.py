@@ -19,6 +19,7 @@ from app.domain.errors import (
     QueueNotOwned,
     ShardUnavailable,
     StaleGeneration,
+    SubscriptionConflict,
 )
 from app.domain.settings import (
     GroupMode,
@@ -267,6 +268,38 @@ async def test_a_filter_moves_on_past_what_it_leaves_out() -> None:
         world.store.fill(TOPIC, 0, numbered(3))
         answer = await member.poll()
         assert [(part.status, part.offset) for part in answer.parts] == [("NO_MATCHED_MSG", 7)]
+
+
+async def test_who_names_no_filter_reads_with_the_one_that_holds_now() -> None:
+    async with running(queues=1) as world:
+        profile = Profile((TopicSubscription(TOPIC, ""),))
+        members = [Member(world, name, profile=profile) for name in ("w1", "w2")]
+        for member in members:
+            await member.poll()
+        group = world.metadata.snapshot.groups[GROUP]
+        for wanted, other in (("red", "blue"), ("blue", "red"), ("*", "red")):
+            await world.broker.group_filters.set(group, TOPIC, wanted, set_by=None)
+            await world.send(b"other", tag=other)
+            await world.send(b"wanted", tag=None if wanted == "*" else wanted)
+            found: list[bytes] = []
+            for member in members * 3:  # the first polls put the new filter into effect
+                for each in bodies(world, await member.poll()).values():
+                    found += each
+            assert found == ([b"other", b"wanted"] if wanted == "*" else [b"wanted"])
+        named = Profile((TopicSubscription(TOPIC, "red"),))
+        with pytest.raises(SubscriptionConflict):
+            await members[0].poll(profile=named)
+        assert bodies(world, await members[0].poll()) == {}, "what was refused is not kept"
+
+
+async def test_what_members_said_goes_with_their_group() -> None:
+    async with running(queues=1) as world:
+        member = Member(world)
+        await member.poll()
+        await member.poll()
+        assert list(world.broker.poller._agreed) == [GROUP]
+        await world.broker.settings_changes.delete_group(GROUP)
+        assert not world.broker.poller._agreed
 
 
 async def test_a_topic_taken_by_force_in_the_middle_is_refused_and_nothing_of_it_is_given() -> None:

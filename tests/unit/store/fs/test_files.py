@@ -1,5 +1,6 @@
 """What a write asks of the operating system, and that all of it is in the file afterwards."""
 
+import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,6 +56,26 @@ def test_all_is_written_in_calls_of_bounded_size(
     if most == WRITE_BYTES_MAX:
         assert all(count <= IOV_MAX and size <= WRITE_BYTES_MAX for count, size in seen)
         assert len(seen) <= len(wanted) // WRITE_BYTES_MAX + len(buffers) // IOV_MAX + 1
+    file.close()
+
+
+@pytest.mark.parametrize("error", [None, errno.EAGAIN, errno.EOPNOTSUPP])
+def test_a_buffer_is_filled_whole_from_memory_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int | None
+) -> None:
+    file = OsFiles(tmp_path).open("file", create=True)
+    file.pwritev([b"0123456789"], 0)
+    if error is not None:
+
+        def preadv(*_args: object) -> int:
+            raise OSError(error, os.strerror(error))
+
+        monkeypatch.setattr(os, "preadv", preadv)
+    buffer = memoryview(bytearray(4))
+    is_cold = error == errno.EAGAIN
+    assert file.pread_into(buffer, 3) is not is_cold
+    assert bytes(buffer) == (bytes(4) if is_cold else b"3456")
+    assert not file.pread_into(buffer, 7), "only three are there"
     file.close()
 
 

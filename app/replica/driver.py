@@ -50,7 +50,7 @@ from app.cluster.replication.events import (
     UncleanJudged,
     WriteBlocks,
 )
-from app.cluster.replication.messages import Blocks, Hello, Message, Watermark, Welcome
+from app.cluster.replication.messages import Blocks, Ends, Hello, Message, Watermark, Welcome
 from app.cluster.replication.replica import Replica
 from app.cluster.replication.replica_state import ReplicaState, Timing
 from app.cluster.replication.shard_row import ElectUnclean
@@ -128,6 +128,8 @@ class ReplicaDriver:
         self._log = parts.log
         self._events: deque[tuple[Event, CheckedBlocks | None]] = deque()
         self._is_busy = False
+        self._said: tuple[str, Ends | None, int] = ("", None, 0)
+        """To which node, what, and when: of ends."""
         self._incoming: CheckedBlocks | None = None
         self._is_owner_leading = False
         """From the election until `step_down` was called, whatever came of the actions between."""
@@ -325,7 +327,20 @@ class ReplicaDriver:
             self._outgoing.forget(node)  # what was offered on a connection before this one
         elif isinstance(message, Watermark):  # the machine does not know what retention does
             message = replace(message, log_start=self._log.start)
+        elif isinstance(message, Ends) and not self._is_news(node, message):
+            return  # as if it were lost on the way, which the machine expects of any message
         self._parts.peers.send(node, message)
+
+    def _is_news(self, node: str, ends: Ends) -> bool:
+        """Whether the leader has to hear it: not where more is said behind what waits here, as
+        behind a sync, nor where it was told the same a moment ago."""
+        if any(isinstance(event, LogEnds) for event, _ in self._events):
+            return False
+        now_ms, before = self._parts.now_ms(), self._said
+        if before[:2] == (node, ends) and now_ms - before[2] < self._parts.timing.repeat_ms:
+            return False
+        self._said = (node, ends, now_ms)
+        return True
 
     def _offer(self, action: SendBlocks) -> None:
         leader = None if self._replica is None else self._replica.leader

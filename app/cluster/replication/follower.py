@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from app.cluster.replication.confirmation import LogEnd
 from app.cluster.replication.events import (
+    Action,
     BeginAnew,
     CutLog,
     DeleteBelow,
@@ -36,9 +37,6 @@ class _Connection:
     """The end for which a sync was asked for last."""
     has_all_shown: bool = False
     """Whether all is written here that was confirmed when it was made, or a while later."""
-    said: Ends | None = None
-    """Last, to the leader, at `said_ms`."""
-    said_ms: int = 0
 
 
 class Follower:
@@ -215,8 +213,8 @@ class Follower:
         if message.log_start > state.log_start:
             state.log_start = message.log_start
             state.actions.append(DeleteBelow(message.log_start))
-        if not self._sync(connection):
-            self._say_ends(connection)
+        self._sync(connection)
+        self._say_ends(connection)
 
     # --- the own log
 
@@ -225,8 +223,8 @@ class Follower:
         connection = self._connection
         if connection is not None and connection.term is not None:
             self._heard_watermark(connection, connection.high_watermark)
-            if not self._sync(connection):
-                self._say_ends(connection)
+            self._sync(connection)
+            self._say_ends(connection)
 
     def _heard_watermark(self, connection: _Connection, high_watermark: int) -> None:
         connection.high_watermark = max(connection.high_watermark, high_watermark)
@@ -238,35 +236,30 @@ class Follower:
             state.high_watermark = shown
             state.actions.append(MoveWatermark(shown))
 
-    def _sync(self, connection: _Connection) -> bool:
-        """Sync as far as the leader asks; whether it has to be done now: `log_ends` comes behind
-        it, and says more than could be said before."""
+    def _sync(self, connection: _Connection) -> None:
         state = self._state
         needed = min(connection.sync_to, state.end.written)
-        if needed <= max(state.end.flushed, connection.synced_to):
-            return False
-        connection.synced_to = needed
-        state.actions.append(SyncLog())
-        return True
+        if needed > max(state.end.flushed, connection.synced_to):
+            connection.synced_to = needed
+            state.actions.append(SyncLog())
 
     def _say_ends(self, connection: _Connection) -> None:
-        """Say how far the log is; what was said a moment ago is not said again."""
         state = self._state
         assert connection.term is not None
         if not self._accepts(connection.term):
             self._connection = None
             return
-        ends = Ends(
-            connection.session,
-            connection.term,
-            min(state.end.written, connection.received),
-            min(state.end.flushed, connection.received),
-            state.promise.in_sync_version,
-            state.would_rest,
-            state.has_room,
-            state.is_clock_off,
+        action: Action = Send(
+            connection.node,
+            Ends(
+                connection.session,
+                connection.term,
+                min(state.end.written, connection.received),
+                min(state.end.flushed, connection.received),
+                state.promise.in_sync_version,
+                state.would_rest,
+                state.has_room,
+                state.is_clock_off,
+            ),
         )
-        is_late = state.now_ms - connection.said_ms >= state.timing.repeat_ms
-        if ends != connection.said or is_late:
-            connection.said, connection.said_ms = ends, state.now_ms
-            state.actions.append(Send(connection.node, ends))
+        state.actions.append(action)

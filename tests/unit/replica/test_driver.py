@@ -1,17 +1,19 @@
 """Drivers over real logs: the same bytes up to the watermark, whatever happens on the way."""
 
 import errno
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from app.cluster.replication.events import SyncFailed, TransferAsked
+from app.cluster.replication.messages import Ends, PeerMessage
 from app.cluster.replication.terms import Member, Promise, Term, TermStart
 from app.replica.kept_terms import history_document, history_of, promise_document, promise_of
 from app.store import OsFiles, paths
 from app.store.fs.files import FileSystem
 from tests.support.stores.simulated_files import Fault, SimulatedFiles
-from tests.unit.replica.shard_of_drivers import Shard
+from tests.unit.replica.shard_of_drivers import TIMING, Shard
 
 NAMES = ("a", "b", "c")
 
@@ -279,3 +281,29 @@ def test_a_driver_knows_of_the_clock_before_its_first_tick() -> None:
     node.begin()
     assert node.driver.replica is not None
     assert node.driver.replica.state.is_clock_off
+
+
+def test_a_follower_says_what_is_new_and_nothing_else_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once behind a sync, and not again to each watermark: each answer costs both nodes thread hops
+    and system calls. As a sign of life it is said again."""
+    shard = serving()
+    shard.until(shard.are_equal)
+    said: list[tuple[int, Ends]] = []
+    post = shard.post
+
+    def watched(sender: str, receiver: str, message: PeerMessage, data: bytes) -> None:
+        if sender == "b" and isinstance(message, Ends):
+            said.append((shard.now_ms, message))
+        post(sender, receiver, message, data)
+
+    monkeypatch.setattr(shard, "post", watched)
+    load(shard, 12)
+    shard.until(shard.are_equal)
+    shard.pass_time(100)
+    assert said[-1][1].flushed == shard.leader.shown
+    for (before_ms, before), (now_ms, now) in pairwise(said):
+        assert before != now or now_ms - before_ms >= TIMING.repeat_ms
+        assert before.written == now.written or now.flushed == now.written
+    assert said[-1][0] - said[0][0] > 2 * TIMING.sign_ms

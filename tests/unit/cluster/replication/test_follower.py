@@ -11,7 +11,6 @@ from app.cluster.replication.events import (
     DeleteBelow,
     MakeAnew,
     Send,
-    SyncLog,
     WriteBlocks,
 )
 from app.cluster.replication.follower import Follower
@@ -191,52 +190,3 @@ def test_what_is_cut_for_a_loss_that_was_told_is_called_one(loss_epoch: int, is_
     state.history = (TermStart(Term(1, 1), 0),)
     state.row = ShardRow(TERM, in_sync=IN_SYNC, loss_epoch=loss_epoch)
     assert CutLog(100, is_loss) in welcomed(state, follower, 100)
-
-
-def said(state: ReplicaState) -> list[Ends]:
-    """What the leader is told, as far as it is ends; nothing is left to be told."""
-    sent = [each.message for each in state.actions if isinstance(each, Send)]
-    state.actions.clear()
-    return [each for each in sent if isinstance(each, Ends)]
-
-
-def test_blocks_that_are_to_be_synced_are_answered_once_behind_the_sync() -> None:
-    """Each answer costs both nodes some thread hops and system calls."""
-    state, follower = following(written=100)
-    welcomed(state, follower, 100)
-    state.actions.clear()
-    follower.blocks("A", Blocks(follower.session, TERM, 100, 200, (), 200, 0))
-    assert said(state) == []
-    state.end = LogEnd(200, 100)
-    follower.log_ends()
-    assert SyncLog() in state.actions
-    assert said(state) == []
-    state.end = LogEnd(200, 200)
-    follower.log_ends()
-    assert [(each.written, each.flushed) for each in said(state)] == [(200, 200)]
-
-
-def test_blocks_that_need_no_sync_are_answered_when_they_are_written() -> None:
-    state, follower = following(written=100)
-    welcomed(state, follower, 100)
-    taken(state, follower, 100, 200)
-    state.end = LogEnd(200, 100)
-    follower.log_ends()
-    assert [(each.written, each.flushed) for each in said(state)] == [(200, 100)]
-
-
-def test_a_sign_is_answered_with_what_is_new_or_was_said_some_time_ago() -> None:
-    state, follower = following(written=100)
-    welcomed(state, follower, 100)
-    said(state)
-    session, timing = follower.session, state.timing
-    first_ms = state.now_ms
-    answered: list[bool] = []
-    for after_ms, version in ((0, 1), (1, 1), (2, 2), (timing.repeat_ms, 2), (timing.sign_ms, 2)):
-        state.now_ms = first_ms + after_ms
-        follower.watermark("A", Watermark(session, TERM, 100, 100, version, IN_SYNC))
-        answered.append(bool(said(state)))
-    assert answered == [False, False, True, False, True]
-    state.now_ms += timing.sign_ms  # as a leader gives them where nothing else happens
-    follower.watermark("A", Watermark(session, TERM, 100, 100, 2, IN_SYNC))
-    assert said(state)

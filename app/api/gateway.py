@@ -192,10 +192,8 @@ class Gateway:
                 if await self._over_shards.answered(exchange, operation, stored):
                     return
             aimed = relay.aimed_at(exchange, operation, stored)
-            if aimed is not HERE:
-                await in_task()
-                if await relay.carry(exchange, operation, stored, aimed):
-                    return
+            if aimed is not HERE and await relay.carry(exchange, operation, stored, aimed):
+                return
             if is_new:
                 await _send_to_new_topic(relay, exchange, operation, stored, handler, names)
             else:

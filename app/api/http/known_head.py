@@ -11,12 +11,21 @@ from typing import Final
 
 from uvicorn._types import HTTPScope
 
-from app.api.http.request_context import HEAD, HeadMemory
+from app.api.http.request_context import HEAD, REQUEST_ID, HeadMemory
 
 Headers = list[tuple[bytes, bytes]]
 
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})[ \t]*\r\n", re.IGNORECASE)
 _DIGITS_MAX: Final = 15
+CARRIED_FOR: Final = b"curlew-client"
+"""Address and port of the client for whom another node has carried a request here."""
+LATE: Final = (CARRIED_FOR, REQUEST_ID, b"content-length")
+"""The last headers of a request that another node has carried here."""
+_LATE_VALUES: Final = re.compile(
+    rb"([0-9A-Za-z.:%_-]{1,64} [0-9]{1,5})\r\n"
+    rb"mq-request-id: ([A-Za-z0-9._:/+=-]{1,128})\r\n"
+    rb"content-length: ([0-9]{1,15})\r\n\r\n"
+)
 _OF_THE_CONNECTION: Final = frozenset(
     {b"connection", b"expect", b"trailer", b"transfer-encoding", b"upgrade"}
 )
@@ -51,9 +60,13 @@ class KnownHead:
         """Of head and body."""
         self.scope = scope
 
-    def body_of(self, data: bytes) -> bytes | None:
-        """The body, when `data` is one whole request that has this head, or one that differs in its
-        length only; then that is the one that is known."""
+    def find(self, data: bytes) -> tuple[HTTPScope, bytes] | None:
+        """As `KnownHeads.find`, for a request that has this head, or one that differs in its length
+        only; then that is the one that is known."""
+        body = self._body_of(data)
+        return None if body is None else (self.scope.copy(), body)
+
+    def _body_of(self, data: bytes) -> bytes | None:
         whole = self._whole
         if data.startswith(whole):
             return data[len(whole) :] if len(data) == self._size else None
@@ -73,13 +86,47 @@ class KnownHead:
         return data[end + len(behind) :]
 
 
+class CarriedHead:
+    """The same of a request that another node has carried here, one of many clients that say the
+    same. Its last three headers differ, as that node writes them: `LATE`."""
+
+    __slots__ = ("_before", "_headers", "_scope")
+
+    def __init__(self, before: bytes, scope: HTTPScope) -> None:
+        """`before`: up to the value of the first of the three."""
+        self._before = before
+        self._scope = scope
+        self._headers: Headers = list(scope["headers"])[:-3]
+
+    def find(self, data: bytes) -> tuple[HTTPScope, bytes] | None:
+        """As `KnownHeads.find`."""
+        before = self._before
+        if not data.startswith(before):
+            return None
+        late = _LATE_VALUES.match(data, len(before))
+        if late is None:
+            return None
+        client, request_id, digits = late.groups()
+        end = late.end()
+        if len(data) != end + int(digits):
+            return None
+        scope = self._scope.copy()
+        scope["headers"] = [
+            *self._headers,
+            (CARRIED_FOR, client),
+            (REQUEST_ID, request_id),
+            (b"content-length", digits),
+        ]
+        return scope, data[end:]
+
+
 class KnownHeads:
     """Those of one connection: of the last few kinds of requests."""
 
     __slots__ = ("_heads", "_learnt", "_unlike")
 
     def __init__(self) -> None:
-        self._heads: list[KnownHead] = []
+        self._heads: list[KnownHead | CarriedHead] = []
         self._learnt = 0
         self._unlike = 0
         """Heads in a row that were like none before."""
@@ -87,10 +134,10 @@ class KnownHeads:
     def find(self, data: bytes) -> tuple[HTTPScope, bytes] | None:
         """A scope of its own and the body, when `data` is one whole request with a known head."""
         for head in self._heads:
-            body = head.body_of(data)
-            if body is not None:
+            found = head.find(data)
+            if found is not None:
                 self._unlike = 0
-                return head.scope.copy(), body
+                return found
         return None
 
     def learn(self, data: bytes, scope: HTTPScope) -> None:
@@ -108,16 +155,22 @@ class KnownHeads:
         self._learnt += 1
 
 
-def known_head(data: bytes, scope: HTTPScope) -> KnownHead | None:
+def known_head(data: bytes, scope: HTTPScope) -> KnownHead | CarriedHead | None:
     """The head of the whole request that is `data`; None when it may not be known."""
     headers: Headers = scope["headers"]  # type: ignore[assignment]
     if len(headers) > _HEADERS_MAX:
         return None
-    scope[HEAD] = HeadMemory()  # type: ignore[typeddict-unknown-key]
+    names = tuple(name for name, _ in headers[-3:])
+    scope[HEAD] = HeadMemory(ends_alike=names == LATE)  # type: ignore[typeddict-unknown-key]
     size = dict(headers).get(b"content-length")
     end = data.find(b"\r\n\r\n", 0, _HEAD_BYTES_MAX) + 4
     if end < 4 or end + int(size or b"0") != len(data) or not _may_be_known(data, scope, headers):
         return None
+    if names == LATE:
+        before = data.rfind(b"\r\ncurlew-client: ", 0, end)
+        start = before + len(b"\r\ncurlew-client: ")
+        late = _LATE_VALUES.match(data, start) if before >= 0 else None
+        return CarriedHead(data[:start], scope) if late is not None and late.end() == end else None
     if size is None:
         return KnownHead(data, b"", b"", scope, -1)
     found = _LENGTH.search(data, 0, end)

@@ -47,17 +47,24 @@ MUST_REACH: Final = "curlew.must_reach"
 """In an event of a body: raise `ClientGone` when the client has left, instead of saying nothing."""
 WHOLE_ANSWER: Final = "curlew.whole_answer"
 """An event with `status`, `headers` and the whole `body`; an ASGI extension of our server."""
+WRITTEN_ANSWER: Final = "curlew.written_answer"
+"""An event with a whole `answer`, head and body, that says nothing of the connection."""
 FILE_ANSWER: Final = "curlew.file_answer"
 """`WHOLE_ANSWER` with `parts` of files, which follow `body`."""
 MUTE: Final = "curlew.mute"
 """An event before the answer, with `seconds`: how long the connection is not read after it."""
 OUR_EXTENSIONS: Final[dict[str, dict[object, object]]] = {
     WHOLE_ANSWER: {},
+    WRITTEN_ANSWER: {},
     FILE_ANSWER: {},
     MUTE: {},
 }
 """In a scope, that the server knows them."""
-OUR_EXTENSIONS_UNDER_TLS: Final[dict[str, dict[object, object]]] = {WHOLE_ANSWER: {}, MUTE: {}}
+OUR_EXTENSIONS_UNDER_TLS: Final[dict[str, dict[object, object]]] = {
+    WHOLE_ANSWER: {},
+    WRITTEN_ANSWER: {},
+    MUTE: {},
+}
 """Of an encrypted connection: what goes from files past the transport would go in clear."""
 CERTIFICATE: Final = "curlew.certificate"
 """Among the extensions of a scope, what the client has shown in its handshake: a `Certificate`."""
@@ -116,9 +123,23 @@ class HeadMemory:
     of the body: who was admitted, by what was known. All of their headers are the same, so nothing
     but what may change meanwhile has to be looked at again."""
 
-    __slots__ = ("holder", "keyring", "permission")
+    __slots__ = (
+        "carried",
+        "ends_alike",
+        "envelope",
+        "holder",
+        "keyring",
+        "own_headers",
+        "permission",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, *, ends_alike: bool = False) -> None:
+        self.ends_alike = ends_alike
+        """Whether another node has carried them here: they differ in the last three headers."""
+        self.envelope: Any = None
+        """That they came in (`api.relay.envelope`); None: it was not opened so far."""
+        self.own_headers: Headers = []
+        """With `envelope`, those of the client before the ones that differ."""
         self.keyring: object = None
         """By which the last of them was admitted; None: none was, or one with a part that has to be
         looked at each time (an `MQ-*` header, a token, another node)."""
@@ -126,6 +147,8 @@ class HeadMemory:
         """Whose key it has; None: nobody was asked for one."""
         self.permission: Permission | None = None
         """What was decided for the holder, by who decides; None: nothing so far."""
+        self.carried: tuple[object, bytes] | None = None
+        """The head as it goes to another node, behind what it is made of beside this one."""
 
 
 class Admitted(Protocol):
@@ -424,6 +447,18 @@ class RequestContext(Standing):
             return
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
+
+    async def pass_on_written(self, status: int, answer: bytes) -> None:
+        """As `pass_on`, of an answer as that node wrote it, in one piece. For `takes_written`."""
+        self.is_decided = True
+        self.started, self.status = True, status
+        await self.send({"type": WRITTEN_ANSWER, "answer": answer, MUST_REACH: True})
+
+    @property
+    def takes_written(self) -> bool:
+        """Whether the client can be given an answer that another node wrote, as it is."""
+        extensions = self.scope.get("extensions")
+        return extensions is OUR_EXTENSIONS or WRITTEN_ANSWER in (extensions or ())
 
     async def pass_on_start(self, status: int, headers: Headers) -> None:
         """As `pass_on`, for an answer of which more is to come; `go_on` sends its parts."""

@@ -1,11 +1,14 @@
 """One connection to another node's cluster port: the handshake, then one request at a time.
 
 Small answers are there when the head is; large ones and streams come in parts, and reading pauses
-while nobody takes them. Event loop only.
+while nobody takes them. Who waits needs no task. Event loop only.
 """
 
 import asyncio
-from typing import Final
+import types
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, Final
 
 import httptools
 from typing_extensions import override
@@ -13,10 +16,14 @@ from typing_extensions import override
 from app.api.http.request_context import Headers
 from app.api.peers.handshake import LINE_BYTES_MAX, Asking, Refused
 from app.domain.limits import KIB
+from app.runtime.direct import Resumable, has_task
 from app.runtime.secure.cluster_secret import ClusterSecret
 
 BUFFERED_BYTES_MAX: Final = 256 * KIB
 """Of an answer that nobody has taken yet; then the other node waits."""
+
+_LENGTH: Final = b"\r\ncontent-length: "
+_OF_THE_CONNECTION: Final = (b"\r\nconnection: ", b"\r\ntransfer-encoding: ")
 
 
 class Interrupted(Exception):
@@ -78,7 +85,7 @@ class Connecting(asyncio.Protocol):
             self.ready.exception()  # whoever waits gets it; nobody has to
 
 
-class PeerConnection(Connecting):
+class PeerConnection(Connecting, Resumable):
     """Made by `Peers`; ready when `ready` is done."""
 
     def __init__(self, secret: ClusterSecret) -> None:
@@ -86,18 +93,24 @@ class PeerConnection(Connecting):
         self.is_open = False
         self.principal: str | None = None
         """In whose name the request is that has it; None: nobody's, or it is idle."""
-        self._waiter: asyncio.Future[None] | None = None
+        self._go_on: Callable[[], None] | None = None
+        """Of who waits for news."""
         self._can_write = asyncio.Event()
         self._can_write.set()
         self._reset()
 
     def _reset(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: httptools.HttpResponseParser | None = None
         self.headers: Headers = []
         self.status = 0
         """Of the answer; 0 before its head has come whole."""
         self.is_to_head = False
         """Whether the request is a HEAD, whose answer has no body, whatever length it names."""
+        self.may_be_whole = False
+        """Whether who asks takes a whole answer as it came, in `whole`, without anything of it."""
+        self.whole = b""
+        """The answer, head and body, when it came in one piece, may be whole, and says nothing of
+        how the connection goes on."""
         self.is_complete = False
         self._keeps_alive = False
         """As the parser says it at the end of the head: behind a body it says no to everything."""
@@ -124,6 +137,14 @@ class PeerConnection(Connecting):
         if self._asking is not None:
             super().data_received(data)
             return
+        if self.may_be_whole and (status := status_of_whole(data)):
+            self.status, self.whole = status, data
+            self.is_complete = self._keeps_alive = True
+            self._wake()
+            return
+        self.may_be_whole = False
+        if self._parser is None:
+            self._parser = httptools.HttpResponseParser(self)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
@@ -153,6 +174,7 @@ class PeerConnection(Connecting):
         self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
+        assert self._parser is not None, "it calls this"
         if self._parser.get_status_code() >= 200:
             self.status = self._parser.get_status_code()
             self._keeps_alive = self._parser.should_keep_alive()
@@ -196,18 +218,27 @@ class PeerConnection(Connecting):
             self._transport.resume_reading()
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    async def _next(self) -> None:
+    @types.coroutine
+    def _next(self) -> Generator[Any, None, None]:
         if not self.is_open:
             raise Interrupted
-        self._waiter = self._loop.create_future()
         try:
-            await self._waiter
+            if has_task():
+                news = self._loop.create_future()
+                self._go_on = partial(_tell, news)
+                yield from news
+            else:
+                yield self
         finally:
-            self._waiter = None
+            self._go_on = None
+
+    @override
+    def then(self, go_on: Callable[[], None]) -> None:
+        self._go_on = go_on
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        if self._go_on is not None:
+            self._go_on()
 
     def is_reusable(self) -> bool:
         """Whether another request may follow; then it is ready for it."""
@@ -215,3 +246,23 @@ class PeerConnection(Connecting):
             return False
         self._reset()
         return True
+
+
+def _tell(news: "asyncio.Future[None]") -> None:
+    if not news.done():
+        news.set_result(None)
+
+
+def status_of_whole(data: bytes) -> int:
+    """The status, when `data` is one whole answer of a node that keeps the connection; 0: it may be
+    anything else. Names of headers are in lower case, as nodes write them."""
+    end = data.find(b"\r\n\r\n")
+    start = data.find(_LENGTH, 0, end) + len(_LENGTH)
+    if start < len(_LENGTH) or not data.startswith(b"HTTP/1.1 "):
+        return 0
+    digits = data[start : data.find(b"\r\n", start)]
+    if not digits.isdigit() or len(data) != end + 4 + int(digits):
+        return 0
+    if any(data.find(name, 0, end) >= 0 for name in _OF_THE_CONNECTION):
+        return 0
+    return int(data[9:12])

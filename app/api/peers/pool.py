@@ -14,6 +14,7 @@ from app.api.peers.handshake import SECONDS, Refused
 from app.domain.errors import TooManyRequests
 from app.domain.limits import RELAY_CONNECTIONS_MAX, RELAY_CONNECTIONS_PER_PRINCIPAL_MAX
 from app.domain.quotas.quota import Quota
+from app.runtime.direct import in_task
 from app.runtime.secure.cluster_secret import ClusterSecret
 from app.runtime.secure.tls_files import TlsFiles
 
@@ -110,6 +111,7 @@ class Peers:
     async def _acquired(self, url: str, peer: _Peer) -> PeerConnection:
         if (kept := peer.pop_idle()) is not None:
             return kept
+        await in_task()
         self._check_up(peer)
         if peer.open_count >= RELAY_CONNECTIONS_MAX:
             raise NotReached(f"{peer.open_count} requests are under way to it")

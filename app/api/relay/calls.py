@@ -15,7 +15,7 @@ from app.api.http.request_context import (
     RequestContext,
 )
 from app.api.peers.connection import PeerConnection
-from app.api.relay.envelope import PREFIX, RELAYED, Envelope
+from app.api.relay.envelope import PREFIX, RELAYED, Envelope, client_line
 
 Query = dict[str, str]
 """Parameters of a query by their names."""
@@ -130,13 +130,25 @@ def part_of(exchange: RequestContext, query: bytes, body: bytes = b"") -> CallRe
     return CallRequest(exchange.scope["method"], target, headers, body)
 
 
-def written_to(request: CallRequest, envelope: Envelope, request_id: bytes) -> bytes:
-    """A request as another node reads it."""
-    lines = [b"%b %b HTTP/1.1" % (request.method.encode(), request.target)]
-    lines += [b"%b: %b" % each for each in (*request.headers, *envelope.headers())]
-    lines.append(b"%b: %b" % (REQUEST_ID, request_id))
-    lines += [b"host: cluster", b"content-length: %d" % len(request.body)]
-    return b"\r\n".join(lines) + b"\r\n\r\n" + request.body
+def written_to(request: CallRequest, envelope: Envelope, exchange: RequestContext) -> bytes:
+    """A request as another node reads it, for a part of `exchange`."""
+    headers = [*request.headers, (b"host", b"cluster"), *envelope.headers()]
+    head = head_lines(request.method, request.target, headers)
+    return head + late_lines(exchange, b"content-length: %d" % len(request.body)) + request.body
+
+
+def head_lines(method: str, target: bytes, headers: Headers) -> bytes:
+    """The beginning of a head for another node; `late_lines` follow."""
+    lines = [b"%b %b HTTP/1.1" % (method.encode(), target)]
+    return b"\r\n".join([*lines, *(b"%b: %b" % each for each in headers), b""])
+
+
+def late_lines(exchange: RequestContext, length: bytes) -> bytes:
+    """The end of a head: what differs where all else is the same (`api.http.known_head`). `length`:
+    the line of it; empty without a body."""
+    client = client_line(exchange.scope)
+    end = b"\r\n" if length else b""
+    return b"%bmq-request-id: %b\r\n%b%b\r\n" % (client, exchange.request_id, length, end)
 
 
 async def call_own(

@@ -5,7 +5,6 @@ refusal that says `NOT_LEADER`, before which nothing was done, is sent again, on
 that ends behind a request leaves open what became of it. Event loop only.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from http import HTTPStatus
@@ -15,15 +14,16 @@ from app.api.aims.places import Metadata
 from app.api.dataplane.client_watch import ClientWatch
 from app.api.dataplane.pulls.read_choice import ASKS_STALE
 from app.api.http.request_context import (
-    REQUEST_ID,
+    HEAD,
     WHOLE_BODY,
     ClientGone,
+    HeadMemory,
     RequestContext,
     batch_too_large,
 )
 from app.api.peers.connection import Interrupted, PeerConnection
 from app.api.peers.pool import NotReached
-from app.api.relay.calls import STAYS, target_of, whole_of
+from app.api.relay.calls import STAYS, head_lines, late_lines, target_of, whole_of
 from app.api.relay.envelope import PREFIX, is_at_its_end
 from app.api.relay.leaders import Leaders
 from app.api.relay.streams.carried_streams import pass_answer_on
@@ -33,8 +33,6 @@ from app.domain.errors import CurlewError, RelayInterrupted, ShardUnavailable
 from app.domain.limits import MIB, Limits
 from app.runtime.direct import in_task
 
-WATCH_AFTER_S: Final = 0.05
-"""A request that is answered earlier needs nobody who looks whether its client is still there."""
 SENT_AGAIN_MAX: Final = MIB // 16
 """Bytes of a body that a node which follows reads before it sends it on, so that it can send it to
 another node where the first one leads no more."""
@@ -156,13 +154,12 @@ class Carrier:
         """Send the request and pass the answer on; True: it is to be sent once more. Without a
         `body` it is read as it comes, and cannot be sent again. `is_whole`: it is done over all
         shards by whoever is asked, not for this shard alone."""
-        loop = asyncio.get_running_loop()
         watch = ClientWatch(exchange.receive, exchange)
-        timer: asyncio.TimerHandle | None = None
         try:
-            with self._leaders.carrying(connection), watch:
+            self._leaders.begin(connection)
+            with watch:
                 await self._send(exchange, connection, body, is_whole=is_whole, asks=asks)
-                timer = loop.call_later(WATCH_AFTER_S, watch.begin, connection.abort)
+                self._leaders.sent(connection, watch)
                 can_repeat = body is not None
                 return await _answered(exchange, connection, watch, shard, can_repeat=can_repeat)
         except Interrupted as error:
@@ -174,8 +171,7 @@ class Carrier:
                 refusal.outcome = "unknown" if sends else None
                 raise
         finally:
-            if timer is not None:
-                timer.cancel()
+            self._leaders.end(connection)
         return False
 
     async def _send(
@@ -189,26 +185,18 @@ class Carrier:
     ) -> None:
         scope = exchange.scope
         connection.is_to_head = scope["method"] == "HEAD"
-        lines = [b"%b %b HTTP/1.1" % (scope["method"].encode(), target_of(exchange))]
-        lines += [
-            b"%b: %b" % (name, value)
-            for name, value in scope["headers"]
-            if name not in STAYS and not name.startswith(PREFIX)
-        ]
-        envelope = self._leaders.envelope_of(exchange)._replace(is_whole=is_whole, asks=asks)
-        lines += [b"%b: %b" % each for each in envelope.headers()]
-        lines.append(b"%b: %b" % (REQUEST_ID, exchange.request_id))
+        head = self._head_of(exchange, is_whole=is_whole, asks=asks)
         if body is not None:
+            length = b""
             if body or b"content-length" in exchange.headers:
-                lines.append(b"content-length: %d" % len(body))
-            connection.write(b"\r\n".join(lines) + b"\r\n\r\n" + body)
+                length = b"content-length: %d" % len(body)
+            connection.may_be_whole = exchange.takes_written and not connection.is_to_head
+            connection.write(b"%b%b%b" % (head, late_lines(exchange, length), body))
             return
-        length = exchange.headers.get(b"content-length")
-        is_chunked = length is None
-        lines.append(
-            b"transfer-encoding: chunked" if length is None else b"content-length: " + length
-        )
-        connection.write(b"\r\n".join(lines) + b"\r\n\r\n")
+        size = exchange.headers.get(b"content-length")
+        is_chunked = size is None
+        length = b"transfer-encoding: chunked" if size is None else b"content-length: " + size
+        connection.write(head + late_lines(exchange, length))
         more = True
         while more:
             event = await exchange.receive()
@@ -220,6 +208,26 @@ class Carrier:
             await connection.drain()
         if is_chunked:
             connection.write(b"0\r\n\r\n")
+
+    def _head_of(self, exchange: RequestContext, *, is_whole: bool, asks: str) -> bytes:
+        """Lines of the head that are the same for each request of a connection with an equal head,
+        as long as caller and versions are."""
+        leaders, scope = self._leaders, exchange.scope
+        memory: HeadMemory | None = scope.get(HEAD)
+        key = (exchange.caller, *leaders.versions(), is_whole, asks)
+        if memory is not None and memory.carried is not None and memory.carried[0] == key:
+            return memory.carried[1]
+        headers = [
+            each
+            for each in scope["headers"]
+            if each[0] not in STAYS and not each[0].startswith(PREFIX)
+        ]
+        envelope = leaders.envelope_of(exchange)._replace(is_whole=is_whole, asks=asks)
+        headers += envelope.headers()
+        head = head_lines(scope["method"], target_of(exchange), headers)
+        if memory is not None:
+            memory.carried = key, head
+        return head
 
 
 async def _answered(

@@ -4,14 +4,14 @@ on the cluster port only, and taken out of what clients send. Pure."""
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
-from app.api.http.request_context import Headers, Scope
+from app.api.http.known_head import CARRIED_FOR
+from app.api.http.request_context import HEAD, Headers, HeadMemory, Scope
 from app.domain.access.caller import Caller, KeyHolder, Shown
 
 PREFIX: Final = b"curlew-"
 RELAYED: Final = "curlew.relayed"
 """In a scope, the envelope that it came in."""
 _VERSIONS: Final = b"curlew-versions"
-_CLIENT: Final = b"curlew-client"
 _PRINCIPAL: Final = b"curlew-principal"
 _ROLES: Final = b"curlew-roles"
 _ENDS: Final = b"curlew-ends"
@@ -25,7 +25,6 @@ class Envelope(NamedTuple):
 
     metadata_version: int
     policy_version: int
-    client: tuple[str, int] | None
     principal: str | None
     """None: nobody was asked for a name."""
     roles: tuple[str, ...] | None
@@ -40,10 +39,9 @@ class Envelope(NamedTuple):
     """It comes from a node that leads nothing: whoever has it may carry it on, once."""
 
     def headers(self) -> Headers:
-        """As they travel."""
+        """As they travel. Who asked first is another one (`client_line`): it stands behind these,
+        so that heads for clients that say the same begin with the same bytes."""
         found = [(_VERSIONS, b"%d %d" % (self.metadata_version, self.policy_version))]
-        if self.client is not None:
-            found.append((_CLIENT, f"{self.client[0]} {self.client[1]}".encode("latin-1")))
         if self.principal is not None:
             found.append((_PRINCIPAL, quote(self.principal).encode()))
         if self.roles is not None:
@@ -59,19 +57,34 @@ class Envelope(NamedTuple):
         return found
 
 
-def of_caller(caller: Caller, versions: tuple[int, int], scope: Scope) -> Envelope:
+def client_line(scope: Scope) -> bytes:
+    """A header line that says from where the first node was asked; empty when it does not know."""
+    client = scope.get("client")
+    if client is None:
+        return b""
+    return b"%b: %b %d\r\n" % (CARRIED_FOR, client[0].encode("latin-1"), client[1])
+
+
+def of_caller(caller: Caller, versions: tuple[int, int]) -> Envelope:
     """The envelope of a request that this node was asked for."""
     roles, ends_ms = None, None
     if isinstance(caller, Shown):
         roles, ends_ms = caller.roles, caller.ends_ms
     elif isinstance(caller, KeyHolder):
         ends_ms = caller.expires_ms
-    return Envelope(*versions, scope.get("client"), caller.name, roles, ends_ms)
+    return Envelope(*versions, caller.name, roles, ends_ms)
 
 
 def opened(scope: Scope) -> Envelope:
-    """The envelope of a request on the cluster port, which is taken out of its headers. Raises
-    `ValueError` for one without."""
+    """The envelope of a request on the cluster port, which is taken out of its headers; its client
+    is the scope's from now on. Raises `ValueError` for one without."""
+    memory: HeadMemory | None = scope.get(HEAD)
+    if memory is not None and memory.envelope is not None:
+        (_, client), *late = scope["headers"][-3:]
+        scope["headers"] = [*memory.own_headers, *late]
+        scope["client"] = _client_in(client.decode("latin-1"))
+        known: Envelope = memory.envelope
+        return known
     inside: dict[bytes, str] = {}
     headers: Headers = []
     for name, value in scope["headers"]:
@@ -81,12 +94,12 @@ def opened(scope: Scope) -> Envelope:
             headers.append((name, value))
     scope["headers"] = headers
     metadata, policy = inside.get(_VERSIONS, "").split(" ")
-    address, _, port = inside.get(_CLIENT, "").rpartition(" ")
+    if CARRIED_FOR in inside:
+        scope["client"] = _client_in(inside[CARRIED_FOR])
     principal, roles = inside.get(_PRINCIPAL), inside.get(_ROLES)
-    return Envelope(
+    envelope = Envelope(
         int(metadata),
         int(policy),
-        (address, int(port)) if address else None,
         None if principal is None else unquote(principal),
         None if roles is None else tuple(map(unquote, filter(None, roles.split(",")))),
         int(inside[_ENDS]) if _ENDS in inside else None,
@@ -94,6 +107,14 @@ def opened(scope: Scope) -> Envelope:
         _OF_NODE in inside,
         _WHOLE in inside,
     )
+    if memory is not None and memory.ends_alike:
+        memory.envelope, memory.own_headers = envelope, headers[:-2]
+    return envelope
+
+
+def _client_in(text: str) -> tuple[str, int]:
+    address, _, port = text.rpartition(" ")
+    return address, int(port)
 
 
 def of_node(envelope: Envelope) -> Envelope:

@@ -2,11 +2,11 @@
 only."""
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final
 
 from app.api.aims.places import Metadata
+from app.api.dataplane.client_watch import ClientWatch
 from app.api.http.request_context import AsgiApp, RequestContext
 from app.api.peers.connection import PeerConnection
 from app.api.peers.pool import NotReached, Peers
@@ -15,6 +15,8 @@ from app.cluster import ShardView
 from app.domain.access.actions import Action
 from app.domain.errors import NotLeader, ShardUnavailable
 
+WATCH_AFTER_S: Final = 0.05
+"""A request that is answered earlier needs nobody who looks whether its client is still there."""
 DRAIN_SECONDS: Final = 1.0
 """How long a node that stops waits for the answers to what it carries: long polls and streams take
 longer."""
@@ -40,8 +42,10 @@ class Leaders:
         self.stops = asyncio.Event()
         self._metadata = metadata
         self._policy_version = policy_version
-        self._carried: set[PeerConnection] = set()
-        """On which other nodes answer a request as a whole."""
+        self._carried: dict[PeerConnection, tuple[float, ClientWatch] | None] = {}
+        """On which other nodes answer a request as a whole: since when it is sent, and who looks
+        after its client once the answer takes longer; None: it is not sent yet."""
+        self._look: asyncio.TimerHandle | None = None
         self._answered: asyncio.Future[None] | None = None
 
     @property
@@ -67,8 +71,11 @@ class Leaders:
 
     def envelope_of(self, exchange: RequestContext) -> Envelope:
         """What travels with a request of the caller."""
-        versions = self._metadata.snapshot.version, self._policy_version()
-        return of_caller(exchange.caller, versions, exchange.scope)
+        return of_caller(exchange.caller, self.versions())
+
+    def versions(self) -> tuple[int, int]:
+        """Of metadata and policies, as they are known here."""
+        return self._metadata.snapshot.version, self._policy_version()
 
     async def reach(self, exchange: RequestContext, shard: str) -> tuple[PeerConnection, str]:
         """A connection to the leader of a shard. Raises `ShardUnavailable`; `NotLeader` where a
@@ -119,17 +126,32 @@ class Leaders:
         assert self.peers is not None
         self.peers.release(url, connection)
 
-    @contextmanager
-    def carrying(self, connection: PeerConnection) -> Iterator[None]:
+    def begin(self, connection: PeerConnection) -> None:
         """A request is answered on it as a whole: a node that stops waits a moment for that."""
         self.relayed_count += 1
-        self._carried.add(connection)
-        try:
-            yield
-        finally:
-            self._carried.discard(connection)
-            if self._answered is not None and not self._answered.done():
-                self._answered.set_result(None)
+        self._carried[connection] = None
+
+    def sent(self, connection: PeerConnection, watch: ClientWatch) -> None:
+        """The request is sent whole. Where its answer takes longer than `WATCH_AFTER_S`, up to
+        twice that, `watch` begins."""
+        loop = asyncio.get_running_loop()
+        self._carried[connection] = loop.time(), watch
+        if self._look is None:
+            self._look = loop.call_later(WATCH_AFTER_S, self._watch_slow)
+
+    def _watch_slow(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._look = loop.call_later(WATCH_AFTER_S, self._watch_slow) if self._carried else None
+        began_s = loop.time() - WATCH_AFTER_S
+        for connection, sent in list(self._carried.items()):
+            if sent is not None and sent[0] <= began_s:
+                sent[1].begin(connection.abort)
+
+    def end(self, connection: PeerConnection) -> None:
+        """It is answered, or will not be."""
+        self._carried.pop(connection, None)
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_result(None)
 
     async def drain(self) -> None:
         """The node stops: wait a moment for the answers to what it carries, and let go of the rest.
@@ -143,5 +165,5 @@ class Leaders:
         except TimeoutError:
             pass
         finally:  # also where the stop is cut off
-            for connection in self._carried:
+            for connection in list(self._carried):  # who hears it goes on at once
                 connection.abort()

@@ -27,6 +27,7 @@ from app.api.relay.shard_calls import ShardCalls
 from app.domain.errors import CurlewError, RelayInterrupted, ShardUnavailable
 from app.domain.limits import MIB, Limits
 from app.domain.quotas.token_bucket import TokenBucket
+from app.runtime.direct import in_task
 
 LOOKS_PER_S: Final = 20
 """How often the database is asked for names that nobody knows here. Who makes names up would else
@@ -148,6 +149,7 @@ class Relay:
         one. Raises `NotLeader`, `ShardUnavailable`, `RelayInterrupted`, `ClientGone`."""
         if aimed in (BODY, NEWS):
             assert operation.aim is not None
+            await in_task()
             aimed = await self._asked(exchange, operation.aim, names, aimed)
         if aimed is HERE:
             return False

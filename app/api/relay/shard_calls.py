@@ -94,21 +94,22 @@ class ShardCalls:
         leaders = self._leaders
         connection, url = await leaders.reach(exchange, shard)
         try:
-            with leaders.carrying(connection):
-                envelope = self._envelope_of_call(exchange, request)
-                connection.write(written_to(request, envelope, exchange.request_id))
-                await connection.head()
-                if connection.status == HTTPStatus.MISDIRECTED_REQUEST:
-                    raise moved(shard)
-                yield connection
+            leaders.begin(connection)
+            envelope = self._envelope_of_call(exchange, request)
+            connection.write(written_to(request, envelope, exchange))
+            await connection.head()
+            if connection.status == HTTPStatus.MISDIRECTED_REQUEST:
+                raise moved(shard)
+            yield connection
         finally:
+            leaders.end(connection)
             leaders.release(url, connection)
 
     async def _ask(
         self, exchange: RequestContext, connection: PeerConnection, request: CallRequest
     ) -> CallAnswer:
         envelope = self._envelope_of_call(exchange, request)
-        connection.write(written_to(request, envelope, exchange.request_id))
+        connection.write(written_to(request, envelope, exchange))
         await connection.head()
         body = await whole_of(connection, exchange)
         return CallAnswer(connection.status, connection.headers, body)

@@ -71,8 +71,6 @@ class ClusterApp:
             return
         scope[RELAYED] = envelope
         scope[ASKED] = envelope.asks
-        if envelope.client is not None:
-            scope["client"] = envelope.client
         metadata_is_old = envelope.metadata_version > self._metadata.snapshot.version
         policies_are_old = envelope.policy_version > self._policies.version()
         if metadata_is_old or policies_are_old:

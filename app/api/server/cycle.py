@@ -26,6 +26,7 @@ from app.api.http.request_context import (
     MUTE,
     WHOLE_ANSWER,
     WHOLE_BODY,
+    WRITTEN_ANSWER,
     ClientGone,
     Event,
     Headers,
@@ -201,6 +202,9 @@ class AnswerCycle(RequestResponseCycle):
             self.transport.write(head if self.scope["method"] == "HEAD" else head + message["body"])
             self._finish()
             return
+        if message["type"] == WRITTEN_ANSWER:  # type: ignore[comparison-overlap]
+            self._send_written(message["answer"])  # type: ignore[unreachable]
+            return
         if message["type"] == FILE_ANSWER:  # type: ignore[comparison-overlap]
             await self._answer_from_files(message)  # type: ignore[unreachable]
             return
@@ -220,6 +224,17 @@ class AnswerCycle(RequestResponseCycle):
         if not more_body:
             assert self.expected_content_length == 0, "the body is shorter than its length"
             self._finish()
+
+    def _send_written(self, answer: bytes) -> None:
+        """A whole answer as another node wrote it, on a connection that it knows nothing of."""
+        assert not self.response_started, "the answer has begun already"
+        self.response_started = True
+        self.waiting_for_100_continue = False
+        if not self.keep_alive:
+            head, _, body = answer.partition(b"\r\n\r\n")
+            answer = b"%b\r\n%b\r\n%b" % (head, _CLOSE_LINE, body)
+        self.transport.write(answer)
+        self._finish()
 
     async def _answer_from_files(self, message: Event) -> None:
         """Write a whole answer, as above, with a body that goes on in files."""

@@ -9,7 +9,7 @@ import pytest
 from app.domain.errors import MetadataUnavailable
 from app.domain.message import Message, queue_for_sharding_key
 from tests.support.clients.frames import request_frame
-from tests.support.cluster.three_nodes import ServedNode
+from tests.support.cluster.three_nodes import PATIENCE_S, ServedNode
 from tests.support.nodes.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -330,3 +330,39 @@ async def test_a_change_waits_for_no_node_that_is_away(nodes: list[ServedNode]) 
     assert changed.status_code == 200, changed.text
     sent = await nodes[1].client.post("/v1/topics/orders/messages?queue_id=0", content=b"x")
     assert sent.status_code == 403, sent.text
+
+
+async def exchanged(node: ServedNode, request: bytes) -> bytes:
+    """All that a node answers until it closes the connection."""
+    port = httpx.URL(str(node.client.base_url)).port
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    async with asyncio.timeout(PATIENCE_S):
+        answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answer
+
+
+@pytest.mark.parametrize("kind", ["1.1", "1.0"])
+async def test_a_client_that_keeps_no_connection_is_told_that_it_ends(
+    nodes: list[ServedNode], kind: str
+) -> None:
+    line = f"POST {SEND}?queue_id=2 HTTP/{kind}\r\nHost: 127.0.0.1\r\n".encode()
+    answer = await exchanged(nodes[0], line + b"Connection: close\r\nContent-Length: 1\r\n\r\nx")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 201 ")
+    assert head.lower().split(b"\r\n").count(b"connection: close") == 1
+    assert json.loads(body)["queue_id"] == 2
+
+
+async def test_requests_for_another_node_share_its_connections(nodes: list[ServedNode]) -> None:
+    client, listener = nodes[0].client, nodes[2].server._cluster
+    assert listener is not None
+    for number in range(20):
+        body = b"x" * number
+        sent = await client.post(f"{SEND}?queue_id=2", content=body)
+        assert (sent.status_code, sent.json()["queue_id"]) == (201, 2)
+        read = await client.get(f"{SEND.removesuffix('messages')}queues/2/messages?offset=0")
+        assert read.status_code == 200
+    assert len(listener._state.connections) <= 2

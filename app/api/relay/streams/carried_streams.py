@@ -33,6 +33,9 @@ async def pass_answer_on(
     exchange: RequestContext, connection: PeerConnection, watch: ClientWatch
 ) -> None:
     """Give the client the answer that comes. Raises `Interrupted` where it is cut off."""
+    if connection.whole:
+        await exchange.pass_on_written(connection.status, connection.whole)
+        return
     headers = [each for each in connection.headers if each[0] not in HOP]
     if connection.is_complete:
         await exchange.pass_on(connection.status, headers, await connection.take())

@@ -158,7 +158,7 @@ async def test_headers_of_ours_are_read_each_time() -> None:
 async def test_what_another_node_asks_is_not_known() -> None:
     async with closed_node() as node:
         head = Head(node)
-        asked = Envelope(0, 0, None, "alpha", None, None)
+        asked = Envelope(0, 0, "alpha", None, None)
         for _ in range(3):
             assert (await head.ask(**{RELAYED: asked})).status == SENT
         assert head.memory.keyring is None

@@ -26,7 +26,14 @@ def of_length(body: bytes, *lines: bytes, name: bytes = b"Content-Length") -> by
     return request(b"X-One: 1", b"%b: %d" % (name, len(body)), *lines, body=body)
 
 
+def carried(body: bytes, client: bytes = b"10.0.0.1 5", request_id: bytes = b"a-1") -> bytes:
+    """As another node writes it for a client."""
+    late = b"curlew-client: " + client, b"mq-request-id: " + request_id
+    return request(b"X-One: 1", *late, b"content-length: %d" % len(body), body=body)
+
+
 PLAIN = of_length(b"body")
+CARRIED = carried(b"body")
 KNOWABLE = [
     PLAIN,
     of_length(b"other"),
@@ -41,6 +48,9 @@ KNOWABLE = [
     request(b"X-Length: 3", b"Content-Length: 4", b"Y: content-length: 9", body=b"body"),
     request(start=b"GET /a%20b HTTP/1.1"),
     request(start=b"HEAD /a HTTP/1.1"),
+    CARRIED,
+    carried(CARRIED, b"fe80::1%eth0 65535", b"of-the_client:1/=+."),
+    carried(b"", request_id=b"x" * 128),
 ]
 OTHERS = [
     b"\r\n" + PLAIN,
@@ -177,6 +187,31 @@ def test_what_does_not_end_with_its_body_or_says_more_is_not_known(data: bytes) 
 def test_another_length_is_known_and_another_header_is_not() -> None:
     assert compared([PLAIN, of_length(b"longer"), of_length(b"x" * 1_000), PLAIN]) == 3
     assert compared([PLAIN, of_length(b"body", b"MQ-Tag: a")]) == 0
+
+
+def test_carried_requests_of_clients_that_say_the_same_are_known() -> None:
+    others = [carried(b"x" * 9, b"10.0.0.2 7"), carried(b"", request_id=b"b-77"), CARRIED]
+    assert compared([CARRIED, *others]) == 3
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        carried(b"body", b"10.0.0.1"),
+        carried(b"body", b"10.0.0.1 5 6"),
+        carried(b"body", b"10.0.0.1 123456"),
+        carried(b"body", b"10.0.0.1\t5"),
+        carried(b"body", b"10.0.0.1 5\r\nX-Two: 2"),
+        carried(b"body", request_id=b"a b"),
+        carried(b"body", request_id=b""),
+        carried(b"body", request_id=b"x" * 129),
+        carried(b"body", request_id=b"a\r\ncontent-length: 4"),
+        carried(b"body")[:-1],
+        carried(b"body") + b"x",
+    ],
+)
+def test_carried_requests_with_other_values_are_parsed(other: bytes) -> None:
+    assert compared([CARRIED, other]) == 0
 
 
 def test_a_long_head_is_not_known() -> None:

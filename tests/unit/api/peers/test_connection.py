@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from typing_extensions import override
 
-from app.api.peers.connection import PeerConnection
+from app.api.peers.connection import PeerConnection, status_of_whole
 from app.runtime.secure.cluster_secret import ClusterSecret
 
 pytestmark = pytest.mark.anyio
@@ -70,3 +70,43 @@ async def test_another_follows_the_head_of_a_body_that_is_not_sent(
     assert connection.is_reusable()
     connection.data_received(CREATED + b"\r\nab")
     assert await connection.take() == b"ab"
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        (CREATED + b"\r\nab", 201),
+        (b"HTTP/1.1 404 Not Found\r\nmq-tag: content-length\r\ncontent-length: 0\r\n\r\n", 404),
+        (CREATED + b"\r\na", 0),
+        (CREATED + b"\r\nabc", 0),
+        (CREATED + b"connection: close\r\n\r\nab", 0),
+        (b"HTTP/1.1 201 Created\r\nConnection: close\r\nContent-Length: 2\r\n\r\nab", 0),
+        (b"HTTP/1.1 201 Created\r\ncontent-length: 2 \r\n\r\nab", 0),
+        (b"HTTP/1.1 201 Created\r\ncontent-length: \r\n\r\n", 0),
+        (b"HTTP/1.1 201 Created\r\n\r\ncontent-length: 2\r\n\r\nab", 0),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n", 0),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", 0),
+        (b"HTTP/1.0 201 Created\r\ncontent-length: 2\r\n\r\nab", 0),
+        (CREATED, 0),
+        (b"", 0),
+    ],
+)
+async def test_an_answer_in_one_piece_is_passed_on_as_it_came(
+    connection: PeerConnection, answer: bytes, status: int
+) -> None:
+    assert status_of_whole(answer) == status
+    connection.may_be_whole = True
+    connection.data_received(answer)
+    assert connection.whole == (answer if status else b"")
+    if status:
+        assert (connection.status, connection.is_complete) == (status, True)
+        assert connection.is_reusable()
+        assert connection.whole == b""
+
+
+async def test_a_second_piece_is_no_whole_answer(connection: PeerConnection) -> None:
+    connection.may_be_whole = True
+    connection.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n")
+    connection.data_received(CREATED + b"\r\nab")
+    assert connection.whole == b""
+    assert not connection.is_complete

@@ -2,8 +2,9 @@
 
 import pytest
 
+from app.api.http.request_context import HEAD, HeadMemory
 from app.api.peers.handshake import Answering, Asking, Refused
-from app.api.relay.envelope import Envelope, opened
+from app.api.relay.envelope import Envelope, client_line, opened
 from app.runtime.secure.cluster_secret import ClusterSecret
 
 OURS, OTHER = ClusterSecret(b"a" * 32), ClusterSecret(b"b" * 32)
@@ -56,16 +57,30 @@ def test_who_refuses_is_quoted() -> None:
 @pytest.mark.parametrize(
     "envelope",
     [
-        Envelope(7, 3, ("127.0.0.1", 5), None, None, None),
-        Envelope(7, 3, None, "oidc:https://id.example#ann bé", ("admin", "a,b"), 99),
-        Envelope(0, 0, ("::1", 5), "ann", (), None, "news 20 7.1.0.9"),
-        Envelope(7, 3, None, None, None, None, is_whole=True),
+        Envelope(7, 3, None, None, None),
+        Envelope(7, 3, "oidc:https://id.example#ann bé", ("admin", "a,b"), 99),
+        Envelope(0, 0, "ann", (), None, "news 20 7.1.0.9"),
+        Envelope(7, 3, None, None, None, is_whole=True),
     ],
 )
 def test_an_envelope_comes_as_it_was_sent(envelope: Envelope) -> None:
     scope = {"headers": [(b"host", b"x"), *envelope.headers()]}
     assert opened(scope) == envelope
     assert scope["headers"] == [(b"host", b"x")]
+
+
+def test_the_client_of_each_request_is_its_own_though_the_envelope_is_opened_once() -> None:
+    memory = HeadMemory(ends_alike=True)
+    envelope = Envelope(7, 3, "ann", None, None)
+    sent = [(b"host", b"x"), *envelope.headers()]
+    for number in range(1, 4):
+        late = [(b"mq-request-id", b"%d" % number), (b"content-length", b"%d" % number)]
+        line = client_line({"client": ("::1", number)}).strip()
+        name, _, value = line.partition(b": ")
+        scope = {"headers": [*sent, (name, value), *late], HEAD: memory, "client": ("node", 1)}
+        assert opened(scope) == envelope
+        assert scope["client"] == ("::1", number)
+        assert scope["headers"] == [(b"host", b"x"), *late]
 
 
 def test_a_request_without_an_envelope_is_none() -> None:

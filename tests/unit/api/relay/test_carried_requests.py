@@ -162,7 +162,7 @@ async def carry(relay: Relay, client: Client) -> None:
 
 async def test_a_request_that_is_sent_again_has_its_body(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when somebody has looked meanwhile whether its client is still there."""
-    monkeypatch.setattr("app.api.relay.carrier.WATCH_AFTER_S", 0)
+    monkeypatch.setattr("app.api.relay.leaders.WATCH_AFTER_S", 0)
     other = Other(MOVED, STORED)
     client = Client("POST", [(b"content-length", b"4")])
     client.scope[WHOLE_BODY] = b"body"
@@ -213,7 +213,7 @@ async def test_no_header_of_a_client_is_taken_for_an_envelope() -> None:
     assert not set(came) & set(FORGED)
     envelope = opened(scope := {"headers": came})
     assert (envelope.principal, envelope.is_of_node, envelope.roles) == (None, False, None)
-    assert envelope.client == ("127.0.0.1", 1)
+    assert scope["client"] == ("127.0.0.1", 1)
     assert (b"mq-tag", b"t") in scope["headers"]
 
 

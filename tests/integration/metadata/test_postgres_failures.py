@@ -12,6 +12,7 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.cluster import CommittedOffset
+from app.cluster.metadata.database import database
 from app.domain.errors import MetadataUnavailable
 from app.domain.positions import QueueOffset
 from app.domain.settings import TopicSettings
@@ -82,6 +83,21 @@ async def test_connections_that_the_server_closed_are_replaced(
             " WHERE datname = current_database() AND pid <> pg_backend_pid()",
         )
         await metadata.ensure_topic("orders")
+
+
+async def test_only_a_connection_that_was_idle_for_long_is_asked_whether_it_is_there(
+    postgres_databases: PostgresDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(postgres_databases.migrated()) as metadata:
+        dialect = metadata._database._writer.sync_engine.dialect
+        asked: list[object] = []
+        monkeypatch.setattr(dialect, "do_ping", asked.append)
+        for _ in range(12):
+            await metadata.list_nodes()
+        assert asked == []
+        monkeypatch.setattr(database, "ASKED_AFTER_IDLE_S", 0)
+        await metadata.list_nodes()
+        assert len(asked) == 1
 
 
 async def test_a_wrong_password(postgres_server: PostgresServer) -> None:

@@ -44,11 +44,13 @@ from app.api.http.memory_budget import MemoryBudget
 from app.api.http.request_context import (
     API_PREFIX,
     CONTEXT_KEY,
+    HEAD,
     REQUEST_ID_KEY,
     WHOLE_BODY,
     AsgiApp,
     ClientGone,
     Event,
+    HeadMemory,
     Receive,
     RequestContext,
     Scope,
@@ -145,8 +147,7 @@ class Gateway:
             await self._forwarded.note(scope)
         try:
             self._admission.admit(exchange)
-            relay = self._relay
-            others = relay if relay is not None and relay.has_others else None
+            others = self._others_for(scope)
             if others is not None:
                 await self._learn_of_namespace(exchange, others)
             found = self._router.find(scope)
@@ -191,15 +192,32 @@ class Gateway:
                 await in_task()
                 if await self._over_shards.answered(exchange, operation, stored):
                     return
+            stamp = relay.places.stamp
             aimed = relay.aimed_at(exchange, operation, stored)
-            if aimed is not HERE and await relay.carry(exchange, operation, stored, aimed):
-                return
+            if aimed is not HERE:
+                if await relay.carry(exchange, operation, stored, aimed):
+                    return
+            elif _has_only_a_topic(relay, operation, stored):
+                memory: HeadMemory | None = exchange.scope.get(HEAD)
+                if memory is not None:
+                    memory.here_by = stamp
             if is_new:
                 await _send_to_new_topic(relay, exchange, operation, stored, handler, names)
             else:
                 await handler(exchange, *names)
 
         return carry
+
+    def _others_for(self, scope: Scope) -> Relay | None:
+        """The way to other shards where there are others, unless requests with this head were for
+        this node's shard, by what is known still."""
+        relay = self._relay
+        if relay is None or not relay.has_others:
+            return None
+        memory: HeadMemory | None = scope.get(HEAD)
+        if memory is not None and memory.here_by is relay.places.stamp:
+            return None
+        return relay
 
     async def _learn_of_namespace(self, exchange: RequestContext, relay: Relay) -> None:
         """Hear of a namespace that nobody knows here: another node may have made it just now."""
@@ -380,6 +398,14 @@ async def _making(handler: Handler, exchange: RequestContext, *names: str) -> No
     await in_task()  # whose context has the caller
     act_as_caller(exchange)
     await handler(exchange, *names)
+
+
+def _has_only_a_topic(relay: Relay, operation: Operation, stored: tuple[str, ...]) -> bool:
+    """Whether another node can have made nothing since that the request needs: it is of a topic
+    that is known, in one shard, and of no group."""
+    is_of_topic = operation.names[0] == "topic" and "group" not in operation.names
+    known = is_of_topic and relay.places.topic(stored[0]) is not None
+    return known and operation.across is None
 
 
 async def _is_new(relay: Relay, operation: Operation, stored: tuple[str, ...]) -> bool:

@@ -49,6 +49,16 @@ class Places:
         self._turns: dict[str, int] = {}
         self._shards: Mapping[str, ShardView] = {}
         self._by_id: dict[bytes, str] = {}
+        self._stamped: Snapshot | None = None
+        self._stamp = object()
+
+    @property
+    def stamp(self) -> object:
+        """The same one as long as all is that is known. Event loop only."""
+        snapshot = self.metadata.snapshot
+        if snapshot is not self._stamped:
+            self._stamped, self._stamp = snapshot, object()
+        return self._stamp
 
     @property
     def are_several(self) -> bool:

@@ -127,6 +127,7 @@ class HeadMemory:
         "carried",
         "ends_alike",
         "envelope",
+        "here_by",
         "holder",
         "keyring",
         "own_headers",
@@ -138,6 +139,9 @@ class HeadMemory:
         """Whether another node has carried them here: they differ in the last three headers."""
         self.envelope: Any = None
         """That they came in (`api.relay.envelope`); None: it was not opened so far."""
+        self.here_by: object = None
+        """The stamp of what was known of the cluster when they were found to be for this node's
+        shard; None: they were not."""
         self.own_headers: Headers = []
         """With `envelope`, those of the client before the ones that differ."""
         self.keyring: object = None

@@ -101,6 +101,10 @@ class Admission:
         if head is None or credentials is None:
             self._admit(exchange, credentials)
             return
+        if head.says_nothing_more:
+            _note_request_id(exchange, exchange.scope["headers"][-2][1])
+            _take_from_other_node(exchange, credentials)
+            return
         source = credentials.source
         if head.keyring is not source.keyring:
             keyring = source.keyring
@@ -268,12 +272,16 @@ def _note_mq_headers(exchange: RequestContext, headers: Headers) -> None:
             continue
         if name == REQUEST_ID:
             if _SANE_REQUEST_ID.fullmatch(value):
-                exchange.scope.setdefault(OWN_ID, exchange.request_id)
-                exchange.request_id = value
+                _note_request_id(exchange, value)
         elif name == _FORWARD:
             exchange.forward = value
         else:
             kept.append(header)
+
+
+def _note_request_id(exchange: RequestContext, value: bytes) -> None:
+    exchange.scope.setdefault(OWN_ID, exchange.request_id)
+    exchange.request_id = value
 
 
 def _refuse_repeated(headers: Headers) -> None:

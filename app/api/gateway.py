@@ -23,7 +23,7 @@ from typing import Final
 
 from app.api.access.acting import act_as_caller, actor_of
 from app.api.admission import Admission, bind
-from app.api.aims.aim import HERE
+from app.api.aims.aim import HERE, Asks
 from app.api.bodies.packing import pack_json
 from app.api.dataplane.router import Handler, Router
 from app.api.formats.mq_headers import (
@@ -147,8 +147,8 @@ class Gateway:
             await self._forwarded.note(scope)
         try:
             self._admission.admit(exchange)
-            others = self._others_for(scope)
-            if others is not None:
+            others, shard = self._others_for(scope)
+            if others is not None and shard is None:
                 await self._learn_of_namespace(exchange, others)
             found = self._router.find(scope)
             if found is None:
@@ -159,7 +159,7 @@ class Gateway:
             sends, operation_id, name = operation.sends, operation.operation_id, names[0]
             if not operation.is_direct:
                 await in_task()
-            handler = self._checked(exchange, operation, handler, names, others)
+            handler = self._checked(exchange, operation, handler, names, others, shard)
             await handler(exchange, *names)
         except CurlewError as error:
             self._note_denial(exchange, error)
@@ -177,9 +177,13 @@ class Gateway:
             if exchange.held_bytes or exchange.admission is not None or self.logs_access:
                 self._end(exchange, operation_id, seconds)
 
-    def _carried_or(self, relay: Relay, operation: Operation, handler: Handler) -> Handler:
+    def _carried_or(
+        self, relay: Relay, operation: Operation, handler: Handler, shard: str | None
+    ) -> Handler:
         """The handler; before it, as there are other shards, the node that leads the one that
-        the request is aimed at."""
+        the request is aimed at: `shard`, where that is known."""
+        if shard is not None:
+            return partial(_carry, relay, operation, shard)
 
         async def carry(exchange: RequestContext, *names: str) -> None:
             stored: tuple[str, ...] = names
@@ -194,13 +198,12 @@ class Gateway:
                     return
             stamp = relay.places.stamp
             aimed = relay.aimed_at(exchange, operation, stored)
-            if aimed is not HERE:
-                if await relay.carry(exchange, operation, stored, aimed):
-                    return
-            elif _has_only_a_topic(relay, operation, stored):
+            if not isinstance(aimed, Asks) and _is_of_head_alone(relay, operation, stored):
                 memory: HeadMemory | None = exchange.scope.get(HEAD)
                 if memory is not None:
-                    memory.here_by = stamp
+                    memory.aimed_by, memory.aimed_at = stamp, aimed
+            if aimed is not HERE and await relay.carry(exchange, operation, stored, aimed):
+                return
             if is_new:
                 await _send_to_new_topic(relay, exchange, operation, stored, handler, names)
             else:
@@ -208,16 +211,17 @@ class Gateway:
 
         return carry
 
-    def _others_for(self, scope: Scope) -> Relay | None:
-        """The way to other shards where there are others, unless requests with this head were for
-        this node's shard, by what is known still."""
+    def _others_for(self, scope: Scope) -> tuple[Relay | None, str | None]:
+        """The way to other shards, and that of requests with this head where it is known. No way:
+        there are none, or such requests are for this node's shard."""
         relay = self._relay
         if relay is None or not relay.has_others:
-            return None
+            return None, None
         memory: HeadMemory | None = scope.get(HEAD)
-        if memory is not None and memory.here_by is relay.places.stamp:
-            return None
-        return relay
+        if memory is None or memory.aimed_by is not relay.places.stamp:
+            return relay, None
+        shard = memory.aimed_at
+        return None if shard is None else relay, shard
 
     async def _learn_of_namespace(self, exchange: RequestContext, relay: Relay) -> None:
         """Hear of a namespace that nobody knows here: another node may have made it just now."""
@@ -288,8 +292,10 @@ class Gateway:
         handler: Handler,
         names: tuple[str, ...],
         others: Relay | None,
+        shard: str | None,
     ) -> Handler:
-        """The handler for this request, by way of `others` where there are other shards. Raises
+        """The handler for this request, by way of `others` where there are other shards, and at
+        once to `shard` where that is known. Raises
         when the caller may not, when the operation cannot be carried out for it, or not now."""
         if exchange.mq_headers or exchange.scope["query_string"]:
             self._admission.resolve_namespace(exchange)
@@ -307,7 +313,7 @@ class Gateway:
         if exchange.makes or exchange.namespace:
             handler = _prepared(exchange, operation, handler)
         if others is not None and not others.follows:  # one that follows has handlers that carry
-            handler = self._carried_or(others, operation, handler)
+            handler = self._carried_or(others, operation, handler, shard)
         if operation.waits and self._quotas is not None:
             handler = self._quotas.parking(operation, handler)
         return handler
@@ -400,12 +406,21 @@ async def _making(handler: Handler, exchange: RequestContext, *names: str) -> No
     await handler(exchange, *names)
 
 
-def _has_only_a_topic(relay: Relay, operation: Operation, stored: tuple[str, ...]) -> bool:
-    """Whether another node can have made nothing since that the request needs: it is of a topic
-    that is known, in one shard, and of no group."""
-    is_of_topic = operation.names[0] == "topic" and "group" not in operation.names
-    known = is_of_topic and relay.places.topic(stored[0]) is not None
-    return known and operation.across is None
+def _is_of_head_alone(relay: Relay, operation: Operation, stored: tuple[str, ...]) -> bool:
+    """Whether requests with the same head are for the same shard as long as nothing new is known:
+    they are of a topic that is known, and so nothing that they name has to be heard of; and they do
+    not take turns, as this node takes messages of the topic itself."""
+    if operation.across is not None or operation.names[0] != "topic" or "group" in operation.names:
+        return False
+    topic = relay.places.topic(stored[0])
+    return topic is not None and topic.is_open_here
+
+
+async def _carry(
+    relay: Relay, operation: Operation, shard: str, exchange: RequestContext, *_names: str
+) -> None:
+    """In place of the handler, for a request that is known to be for another node."""
+    await relay.carry(exchange, operation, (), shard)
 
 
 async def _is_new(relay: Relay, operation: Operation, stored: tuple[str, ...]) -> bool:

@@ -124,14 +124,16 @@ class HeadMemory:
     but what may change meanwhile has to be looked at again."""
 
     __slots__ = (
+        "aimed_at",
+        "aimed_by",
         "carried",
         "ends_alike",
         "envelope",
-        "here_by",
         "holder",
         "keyring",
         "own_headers",
         "permission",
+        "says_nothing_more",
     )
 
     def __init__(self, *, ends_alike: bool = False) -> None:
@@ -139,11 +141,14 @@ class HeadMemory:
         """Whether another node has carried them here: they differ in the last three headers."""
         self.envelope: Any = None
         """That they came in (`api.relay.envelope`); None: it was not opened so far."""
-        self.here_by: object = None
-        """The stamp of what was known of the cluster when they were found to be for this node's
-        shard; None: they were not."""
+        self.aimed_at: str | None = None
+        """The shard that they are for; None: that of this node."""
+        self.aimed_by: object = None
+        """The stamp of what was known of the cluster when that was found; None: it was not."""
         self.own_headers: Headers = []
         """With `envelope`, those of the client before the ones that differ."""
+        self.says_nothing_more = False
+        """With `envelope`, whether none of these is one of ours, and none is there twice."""
         self.keyring: object = None
         """By which the last of them was admitted; None: none was, or one with a part that has to be
         looked at each time (an `MQ-*` header, a token, another node)."""

@@ -82,7 +82,9 @@ class Peers:
     async def acquire(self, url: str, principal: str | None = None) -> PeerConnection:
         """A connection that is ready, to be given back to `release`. Raises `NotReached`;
         `TooManyRequests` when the principal in whose name it is has its share."""
-        peer = self._peers.setdefault(url, _Peer())
+        peer = self._peers.get(url)
+        if peer is None:
+            peer = self._peers[url] = _Peer()
         if principal is None:
             return await self._acquired(url, peer)
         held = peer.of_principals
@@ -141,7 +143,9 @@ class Peers:
 
     def release(self, url: str, connection: PeerConnection) -> None:
         """Give a connection back, whatever became of it."""
-        peer = self._peers.setdefault(url, _Peer(open_count=1))
+        peer = self._peers.get(url)
+        if peer is None:
+            peer = self._peers[url] = _Peer(open_count=1)
         if connection.principal is not None:
             _let_go(peer.of_principals, connection.principal)
             connection.principal = None

@@ -109,6 +109,9 @@ def opened(scope: Scope) -> Envelope:
     )
     if memory is not None and memory.ends_alike:
         memory.envelope, memory.own_headers = envelope, headers[:-2]
+        names = {name for name, _ in headers}
+        is_own = any(name.startswith(b"mq-") for name, _ in memory.own_headers)
+        memory.says_nothing_more = len(names) == len(headers) and not is_own
     return envelope
 
 

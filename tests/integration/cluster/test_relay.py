@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 import httpx
 import pytest
@@ -366,3 +367,28 @@ async def test_requests_for_another_node_share_its_connections(nodes: list[Serve
         read = await client.get(f"{SEND.removesuffix('messages')}queues/2/messages?offset=0")
         assert read.status_code == 200
     assert len(listener._state.connections) <= 2
+
+
+async def test_a_head_is_aimed_anew_when_the_cluster_has_changed(
+    nodes: list[ServedNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At its own node and at another one, on one connection."""
+    relay, aimed_at = nodes[0].server.relay, nodes[0].server.relay.aimed_at
+    aimed: list[object] = []
+
+    def count(*asked: Any) -> Any:
+        aimed.append(found := aimed_at(*asked))
+        return found
+
+    monkeypatch.setattr(relay, "aimed_at", count)
+    client = nodes[0].client
+    for name in ("aimed-a", "aimed-b"):
+        made = await client.put(f"/v1/topics/{name}", json={"queues": 1})
+        assert made.status_code == 201, made.text
+        aimed.clear()
+        for _ in range(4):
+            for queue_id in (0, 2):
+                sent = await client.post(f"{SEND}?queue_id={queue_id}", content=b"x")
+                assert (sent.status_code, sent.json()["queue_id"]) == (201, queue_id)
+        assert 1 <= aimed.count(None) < 4
+        assert 1 <= aimed.count("c") < 4

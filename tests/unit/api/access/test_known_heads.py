@@ -171,3 +171,19 @@ async def test_a_head_without_a_key_is_refused_each_time() -> None:
         for _ in range(3):
             assert (await head.ask()).status == 401
         assert head.memory.keyring is None
+
+
+async def test_a_carried_head_that_is_known_is_asked_of_each_time_who_it_is() -> None:
+    """It differs in its last headers, and its caller may be none any more."""
+    async with closed_node() as node:
+        late = (b"curlew-client", b"10.0.0.1 1"), (b"mq-request-id", b"mine")
+        head = Head(node, *late, (b"content-length", b"1"), key=None)
+        head.memory = HeadMemory(ends_alike=True)
+        head.memory.says_nothing_more = True
+        asked = {RELAYED: Envelope(0, 0, "alpha", None, None)}
+        for _ in range(3):
+            answer = await head.ask(**asked)
+            assert (answer.status, answer.headers[b"mq-request-id"]) == (SENT, b"mine")
+        assert head.memory.keyring is None
+        _revoke(node)
+        assert (await head.ask(**asked)).status == 401

@@ -7,24 +7,19 @@ processor time a message of the leader and of all followers together. Needs wrk 
 """
 
 import argparse
-import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from secrets import token_hex
 from statistics import median, quantiles
 from typing import Final
 
 import httpx
 
-from app.cluster import migrate
 from benchmarks.cluster.loads import BODY, CONNECTIONS, TOPIC, idle_ms, posting_frames, spent_s
+from benchmarks.cluster.starting import started
 from benchmarks.load import generate, wrk
-from benchmarks.servers import running
 from tests.support.cluster.three_processes import leads_all
 from tests.support.metadata.postgres import PostgresServer
-from tests.support.nodes.free_ports import free_port
 from tests.support.nodes.waiting import wait_until
 
 REPLICAS: Final = (1, 2, 3)
@@ -60,26 +55,11 @@ class Figures:
 @contextmanager
 def nodes(server: PostgresServer, count: int) -> Iterator[Nodes]:
     """So many, with a topic of one queue that syncs each send."""
-    with ExitStack() as stack:
-        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="curlew-bench-")))
-        url = server.new_database()
-        migrate(url)
-        for name, text in (("secret", token_hex(32)), ("database.url", url)):
-            (root / name).touch(0o600)
-            (root / name).write_text(text)
-        started: list[tuple[str, int]] = []
-        for number in range(count):
-            flags = [
-                *("--port", "0", "--data-dir", str(root / str(number)), "--shard", "bench"),
-                *("--replicas", str(count), "--database-url-file", str(root / "database.url")),
-                *("--cluster-listen", f"127.0.0.1:{free_port()}"),
-                *("--cluster-secret-file", str(root / "secret")),
-            ]
-            started.append(stack.enter_context(running("app.cli", "dev", *flags)))
-        wait_until(lambda: any(_has_all(node) for node, _ in started))
-        leader, pid = next(each for each in started if _has_all(each[0]))
+    with started(server, ["bench"] * count, count) as found:
+        wait_until(lambda: any(_has_all(node) for node, _ in found))
+        leader, pid = next(each for each in found if _has_all(each[0]))
         httpx.put(f"{leader}/v1/topics/{TOPIC}", json={"queues": 1}).raise_for_status()
-        yield Nodes(leader, pid, [other for _, other in started if other != pid])
+        yield Nodes(leader, pid, [other for _, other in found if other != pid])
 
 
 def _has_all(url: str) -> bool:

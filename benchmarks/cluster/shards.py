@@ -9,23 +9,19 @@ together; PostgreSQL's is not in it. Needs wrk and PostgreSQL.
 
 import argparse
 import re
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from secrets import token_hex
 from statistics import median, quantiles
 from typing import Final
 
 import httpx
 import psycopg
 
-from app.cluster import migrate
 from benchmarks.cluster.loads import (
     BODY,
     CONNECTIONS,
@@ -36,10 +32,9 @@ from benchmarks.cluster.loads import (
     send_path,
     spent_s,
 )
+from benchmarks.cluster.starting import started
 from benchmarks.load import Work, generate, wrk
-from benchmarks.servers import running
 from tests.support.metadata.postgres import PostgresServer
-from tests.support.nodes.free_ports import free_port
 from tests.support.nodes.waiting import wait_until
 
 SHARDS: Final = ("a", "b", "c")
@@ -72,23 +67,8 @@ class Nodes:
 @contextmanager
 def nodes(server: PostgresServer, shards: tuple[str, ...]) -> Iterator[Nodes]:
     """One of each shard, with a topic of three queues spread over them."""
-    with ExitStack() as stack:
-        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="curlew-bench-")))
-        url = server.new_database()
-        migrate(url)
-        for name, text in (("secret", token_hex(32)), ("database.url", url)):
-            (root / name).touch(0o600)
-            (root / name).write_text(text)
-        pids: dict[str, int] = {}
-        for shard in shards:
-            flags = [
-                *("--port", "0", "--data-dir", str(root / shard), "--shard", shard),
-                *("--database-url-file", str(root / "database.url")),
-                *("--cluster-listen", f"127.0.0.1:{free_port()}"),
-                *("--cluster-secret-file", str(root / "secret")),
-            ]
-            address, pid = stack.enter_context(running("app.cli", "dev", *flags))
-            pids[address] = pid
+    with started(server, shards) as found:
+        pids = dict(found)
         first = next(iter(pids))
         httpx.put(
             f"{first}/v1/topics/{TOPIC}", json={"queues": 3, "flush": "async"}

@@ -65,9 +65,7 @@ async def answer_of(
     replica = Replica(hears_leader=hears_leader, is_in_sync=is_in_sync)
     exchange, _ = exchange_of("GET", PULL, query)
     if asked is not None:
-        exchange.scope[RELAYED] = Envelope(
-            *(1, 1, None, None, None, None), asks=asked, is_whole=is_whole
-        )
+        exchange.scope[RELAYED] = Envelope(*(1, 1, None, None, None), asks=asked, is_whole=is_whole)
         exchange.scope[ASKED] = asked
     relay = SimpleNamespace(
         carry_whole=carry_whole, answered_by_replica=answered_by_replica, own_shard="s"

@@ -31,7 +31,7 @@ async def test_what_the_other_node_knows_more_is_asked_for_within_a_task() -> No
 
     metadata = cast("Metadata", SimpleNamespace(snapshot=snapshot, refresh=refresh))
     app = ClusterApp(answer, metadata, PolicyRefresh(lambda: 1, refresh))
-    envelope = Envelope(2, 1, None, None, None, None)
+    envelope = Envelope(2, 1, None, None, None)
     scope: Scope = {"type": "http", "headers": envelope.headers()}
 
     async def never() -> None:

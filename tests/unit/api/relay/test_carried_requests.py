@@ -211,7 +211,8 @@ async def test_no_header_of_a_client_is_taken_for_an_envelope() -> None:
     lines = [line.partition(b": ") for line in other.heads[0].split(b"\r\n")[1:] if line]
     came = [(name, value) for name, _, value in lines]
     assert not set(came) & set(FORGED)
-    envelope = opened(scope := {"headers": came})
+    scope: dict[str, Any] = {"headers": came}
+    envelope = opened(scope)
     assert (envelope.principal, envelope.is_of_node, envelope.roles) == (None, False, None)
     assert scope["client"] == ("127.0.0.1", 1)
     assert (b"mq-tag", b"t") in scope["headers"]

@@ -1,20 +1,25 @@
 """Nodes of one cluster, each a process, over a database of their own."""
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from secrets import token_hex
+from typing import Final
 
 from app.cluster import migrate
 from benchmarks.servers import running
 from tests.support.metadata.postgres import PostgresServer
 from tests.support.nodes.free_ports import free_port
 
+LOG_CACHE_MIB: Final = 1_536
+"""Of all logs together, what stays in memory: each node by itself would take the machine for its
+own, and several would let the kernel make new pages where one uses old ones again."""
+
 
 @contextmanager
 def started(
-    server: PostgresServer, shards: Iterable[str], replicas: int = 1
+    server: PostgresServer, shards: Sequence[str], replicas: int = 1
 ) -> Iterator[list[tuple[str, int]]]:
     """A node for each of the named shards, of which one may be named several times: addresses and
     process ids. Who leads is not waited for."""
@@ -32,6 +37,7 @@ def started(
                 *("--replicas", str(replicas), "--database-url-file", str(root / "database.url")),
                 *("--cluster-listen", f"127.0.0.1:{free_port()}"),
                 *("--cluster-secret-file", str(root / "secret")),
+                *("--log-cache-mib", str(LOG_CACHE_MIB // len(shards))),
             ]
             found.append(stack.enter_context(running("app.cli", "dev", *flags)))
         yield found

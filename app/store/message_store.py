@@ -39,7 +39,6 @@ from app.store.read.lookups import (
     KeyedRecords,
     Lookups,
     average_bytes,
-    read_record,
 )
 from app.store.read.queue_reads import ReadResult, Wanted
 from app.store.readable_queues import ReadableQueues
@@ -330,15 +329,6 @@ class MessageStore(ReadableQueues):
             return 0
         return queue.first_at_or_behind(physical_offset, wait_for_disk=wait_for_disk)
 
-    def read_at(self, physical_offset: int, *, wait_for_disk: bool = False) -> memoryview | None:
-        """The confirmed record that begins at a physical offset, or None. `ColdRead` as above."""
-        return read_record(
-            self._reader.source,
-            physical_offset,
-            self._writer.watermarks.confirmed,
-            wait_for_disk=wait_for_disk,
-        )
-
     def read_message(
         self, message_id: str, *, topic: str | None = None, wait_for_disk: bool = False
     ) -> StoredMessage | None:
@@ -444,11 +434,6 @@ class MessageStore(ReadableQueues):
             store_time_ms=self._appender.store_time_ms,
             clean=clean,
         )
-
-    @property
-    def undispatched_bytes(self) -> int:
-        """Units in memory; worth a checkpoint when they grow."""
-        return sum(queue.tail_bytes for queue in self._queues)
 
     def is_passing(self, error: OSError) -> bool:
         """Take note of why a checkpoint is not written: a shortage, and then it is tried again.

@@ -32,6 +32,7 @@ from tests.support.loop_turns import TurnWatch
 from tests.support.metadata.migrated_file import migrate_by_copy
 from tests.support.nodes.brokers import never_gone, put_group, put_topic
 from tests.support.nodes.waiting import until
+from tests.support.stores.stores import undispatched_bytes
 
 pytestmark = pytest.mark.anyio
 QUEUES = Limits().queues_per_topic_max
@@ -67,11 +68,11 @@ async def test_the_first_checkpoint_of_many_queues(tmp_path: Path, turn_watch: T
     async with open_node(tmp_path) as node:
         await node.leading.checkpoint()  # warm
         await fill_queues(node, "orders")
-        before = node.store.undispatched_bytes
+        before = undispatched_bytes(node.store)
         assert before >= 20 * QUEUES
         with turn_watch.short_turns():
             await node.leading.checkpoint()
-        assert node.store.undispatched_bytes < before / 10
+        assert undispatched_bytes(node.store) < before / 10
 
 
 def fill_producers(table: DedupTable, results: int) -> None:

@@ -308,7 +308,7 @@ def shortened(text: str) -> str:
     return f"{text[: PROBLEM_TEXT_CHARS_MAX - end - 1]}…{text[-end:]}"
 
 
-def entry_problem(error: CurlewError, outcome: str | None = None) -> EntryProblem:
+def entry_problem(error: CurlewError) -> EntryProblem:
     """`error` as the `error` member of one batch or settle result."""
     error = shown_error(error)
     return EntryProblem(
@@ -318,7 +318,7 @@ def entry_problem(error: CurlewError, outcome: str | None = None) -> EntryProble
         code=error.code,
         detail=shortened(error.detail),
         retryable=error.retryable,
-        outcome=error.outcome or outcome,
+        outcome=error.outcome,
         hint=error.hint and shortened(error.hint),
         errors=error_entries(error),
     )

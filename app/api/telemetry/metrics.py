@@ -72,11 +72,6 @@ class Sources(NamedTuple):
     """The one of this node."""
 
 
-def render_metrics(sources: Sources) -> str:
-    """The whole exposition."""
-    return "".join(metric_parts(sources))
-
-
 def following_metrics(
     health: Conditions,
     traffic: RequestMetrics,

@@ -159,11 +159,6 @@ class Sends:
         self._watched: deque[SendFuture] = deque()
         self._is_timer_set = False
 
-    @property
-    def watched_count(self) -> int:
-        """Sends that this node has and that wait for replicas, in time."""
-        return len(self._watched)
-
     def begin(self, count: int, topic: Topic | None = None) -> SendFuture:
         """For a send of so many messages to `topic`; None: whatever the topic says, it is answered
         when it is confirmed."""

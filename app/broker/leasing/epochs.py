@@ -45,8 +45,8 @@ class LeaseIds:
 
     __slots__ = ("next",)
 
-    def __init__(self, epoch: int = 0, counter: int = 0) -> None:
-        self.begin(epoch, counter)
+    def __init__(self, epoch: int = 0) -> None:
+        self.begin(epoch)
 
     def begin(self, epoch: int, counter: int = 0) -> None:
         """Go on with the ids of an epoch, before the first one is taken."""

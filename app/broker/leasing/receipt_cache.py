@@ -25,10 +25,6 @@ class ReceiptCache(ReceiptSigner):
         self._newest: dict[str, Held] = {}
         self._earlier: dict[str, Held] = {}
 
-    @property
-    def remembered_count(self) -> int:
-        return len(self._newest) + len(self._earlier)
-
     def issue_all(
         self, prefix: bytes, held: Sequence[Held], leases: Sequence[Lease], end_monotonic_ms: int
     ) -> list[str]:

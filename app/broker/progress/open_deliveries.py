@@ -55,10 +55,6 @@ class OpenDeliveries:
         self._now_ms = now_ms
         self._queues: dict[Key, dict[int, _Run]] = {}
 
-    def ended_by(self, now_ms: int) -> None:
-        """Leave out what has ended by then, of what comes."""
-        self._now_ms = now_ms
-
     def clear(self) -> None:
         self._queues.clear()
 

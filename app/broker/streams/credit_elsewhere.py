@@ -51,11 +51,6 @@ class CreditElsewhere:
         self._version = 0
         self._is_closed = False
 
-    @property
-    def stream_count(self) -> int:
-        """Streams that have something unsettled."""
-        return len(self._shares)
-
     def take(self, stream: str, handles: Sequence[str], until_s: float) -> None:
         """Messages are given to a stream: before it hears of them. `until_s`: the monotonic second
         at which their leases end."""

@@ -86,11 +86,6 @@ class KeyIndex:
         """Physical offset of the first record whose keys may be missing; made again at opening."""
 
     @property
-    def file_count(self) -> int:
-        """Number of files."""
-        return len(self._files)
-
-    @property
     def is_behind(self) -> bool:
         """Whether keys are still to be hashed by the next turns of the event loop."""
         return self._is_hashing_soon

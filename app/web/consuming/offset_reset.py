@@ -18,7 +18,6 @@ from app.web.serving.page import Moved, Outcome, Page
 
 family: Final = Family("groups")
 
-TARGETS: Final = ("earliest", "latest", "timestamp", "offset", "shift")
 ROWS_SHOWN_MAX: Final = 512
 
 

@@ -76,7 +76,7 @@ class World:
         context = Context(self.store, self.metadata, self.clock, self.limits, self.config, readers)
         broker = Broker(context, KEYS)
         if self.is_away_long:
-            broker.consumer_journal.open.ended_by(LONG_AWAY_MS)
+            broker.consumer_journal.open._now_ms = LONG_AWAY_MS
         return broker
 
     async def restart(self) -> None:

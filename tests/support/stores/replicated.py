@@ -10,7 +10,7 @@ from app.api.admission import Admission
 from app.api.dataplane.routes import build_router
 from app.api.gateway import Gateway
 from app.api.http.request_context import AsgiApp
-from app.api.telemetry.metrics import Sources, render_metrics
+from app.api.telemetry.metrics import Sources
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
 from app.broker.figures.lost_answers import LostAnswers
@@ -20,6 +20,7 @@ from app.domain.positions import FlushMode, ReplicationMode
 from app.domain.settings import GroupSettings, TopicSettings
 from app.store import MessageStore, StoreConfig
 from tests.support.clients.asgi import Answer, call
+from tests.support.exposition import render_metrics
 from tests.support.metadata.memory_metadata import MemoryMetadata
 from tests.support.nodes.brokers import GROUP, IDLE, TOPIC
 from tests.support.stores.clock import FakeClock

@@ -20,6 +20,7 @@ from app.store import (
     paths,
 )
 from app.store.formats.frame.batch_frame import parse_request
+from app.store.read.lookups import read_record
 from app.store.write.worker import WriterThread
 from tests.support.clients.frames import request_frame
 from tests.support.stores.clock import FakeClock
@@ -137,3 +138,14 @@ def lose_checkpoints(root: Path) -> None:
     """Remove the checkpoint and its copy."""
     for name in (paths.CHECKPOINT, paths.CHECKPOINT_COPY):
         (root / name).unlink()
+
+
+def read_at(store: MessageStore, at: int, *, wait_for_disk: bool = False) -> memoryview | None:
+    """The confirmed record that begins at a physical offset, or None."""
+    source, confirmed = store._reader.source, store._writer.watermarks.confirmed
+    return read_record(source, at, confirmed, wait_for_disk=wait_for_disk)
+
+
+def undispatched_bytes(store: MessageStore) -> int:
+    """Units of queues that are in memory alone, as before a checkpoint."""
+    return sum(queue.tail_bytes for queue in store._queues)

@@ -286,11 +286,6 @@ def encode_simple_record(
     return covered + b"__CRC32#\x01%b\x02" % (b"%010d" % (crc32(covered) & CRC_MASK))[::-1]
 
 
-def record_size(body: int, topic: int, properties: int) -> int:
-    """Bytes of the record that `encode_record` makes, from the lengths of its parts."""
-    return RECORD_OVERHEAD_BYTES + body + topic + (topic > 127) + properties
-
-
 def encode_end_of_file(size: int) -> bytes:
     """The first bytes of an end-of-file record that fills `size` bytes of a segment."""
     return END_OF_FILE.pack(size, MAGIC_END_OF_FILE)

@@ -4,11 +4,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.api.telemetry.metrics import Sources, render_metrics
+from app.api.telemetry.metrics import Sources
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.domain.errors import StoreFailed
 from app.domain.message import Message
 from tests.support.clients.frames import request_frame
+from tests.support.exposition import render_metrics
 from tests.support.nodes.brokers import TOPIC, World, running
 from tests.support.nodes.waiting import until
 from tests.unit.api.dataplane.test_send_timeouts import (

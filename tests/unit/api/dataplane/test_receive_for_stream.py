@@ -21,7 +21,7 @@ async def test_what_is_given_back_counts_for_the_stream_no_more() -> None:
         await world.broker.groups.find_or_create_group(GROUP)
 
         async def send(_: Event) -> None:
-            assert world.broker.streams.elsewhere.stream_count == 1
+            assert len(world.broker.streams.elsewhere._shares) == 1
             raise ClientGone
 
         scope = http_scope("POST", "/", [LOCAL], b"")
@@ -32,6 +32,6 @@ async def test_what_is_given_back_counts_for_the_stream_no_more() -> None:
         receiving = Receiving(world.broker, world.limits, RequestMetrics(), named)
         with pytest.raises(ClientGone):
             await receiving.receive(exchange, TOPIC, GROUP)
-        assert world.broker.streams.elsewhere.stream_count == 0
+        assert len(world.broker.streams.elsewhere._shares) == 0
         assert world.broker.streams.credits.held_count == 0
         assert bodies(await world.receive()) == [b"1"]

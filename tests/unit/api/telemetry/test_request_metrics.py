@@ -3,10 +3,11 @@
 import re
 
 from app.api.http.memory_budget import MemoryBudget
-from app.api.telemetry.metrics import Sources, render_metrics
+from app.api.telemetry.metrics import Sources
 from app.api.telemetry.request_metrics import CLIENT_GONE, LATENCY_BUCKETS_S, RequestMetrics
 from app.api.telemetry.traffic_metrics import node_labels
 from app.domain.limits import Limits
+from tests.support.exposition import render_metrics
 from tests.support.nodes.brokers import World
 
 LINE = re.compile(r'[a-z_]+(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? -?[0-9.e+-]+')

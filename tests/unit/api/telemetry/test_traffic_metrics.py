@@ -4,11 +4,12 @@ import re
 
 import pytest
 
-from app.api.telemetry.metrics import Sources, render_metrics
+from app.api.telemetry.metrics import Sources
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker.results import Nack, QueuePosition
 from app.domain.limits import METRIC_LABELS_MAX, Limits
 from app.domain.settings import GroupSettings, TopicSettings, TopicType
+from tests.support.exposition import render_metrics
 from tests.support.nodes.brokers import GROUP, TOPIC, World, put_topic, running
 
 pytestmark = pytest.mark.anyio

@@ -67,7 +67,7 @@ def test_messages_are_found_by_key_in_order(opened: OpenStore) -> None:
     assert found(opened, "k3") == [f"m{number}" for number in range(40) if number % 5 == 3]
     assert found(opened, "nothing") == []
     assert opened.store.find_by_key("other", "k3") == []
-    assert opened.store.index.file_count > 3
+    assert len(opened.store.index._files) > 3
 
 
 def test_the_newest_come_first_and_the_number_is_bounded(opened: OpenStore) -> None:
@@ -137,7 +137,7 @@ def test_an_id_whose_place_is_in_another_topic_finds_its_message(opened: OpenSto
 def test_messages_without_keys_are_not_in_the_index(opened: OpenStore) -> None:
     for _ in range(50):
         opened.send(b"x")
-    assert opened.store.index.file_count == 0
+    assert len(opened.store.index._files) == 0
 
 
 def test_frames_are_indexed_too(opened: OpenStore) -> None:

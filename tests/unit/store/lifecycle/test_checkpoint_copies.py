@@ -10,7 +10,7 @@ import pytest
 from app.store import RetentionPolicy, paths
 from app.store.topics.topic_floors import TopicFloors
 from tests.support.stores.simulated_files import SimulatedFiles
-from tests.support.stores.stores import OpenStore, open_store
+from tests.support.stores.stores import OpenStore, open_store, read_at
 
 HOUR = 3_600_000
 
@@ -129,7 +129,7 @@ def test_a_last_unit_without_a_record_costs_one_reading_only() -> None:
     for number in range(5):
         opened.append(b"%d" % number)
         opened.turns.run()
-    at = opened.store.read_at(0)
+    at = read_at(opened.store, 0)
     assert at is not None
     last = opened.store.status().written_end - len(at)
     opened.store.close()

@@ -8,7 +8,7 @@ import pytest
 from app.store import Checkpointing, OsFiles
 from app.store.formats.files.consume_queue import UNIT
 from tests.support.stores.simulated_files import NOTHING, CrashPlan, Fault, SimulatedFiles
-from tests.support.stores.stores import OpenStore, open_store
+from tests.support.stores.stores import OpenStore, open_store, undispatched_bytes
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_units_are_readable_at_every_moment(files: SimulatedFiles, opened: OpenS
     assert opened.bodies() == expected
     after.run()
     assert opened.bodies() == expected
-    assert opened.store.undispatched_bytes == 0
+    assert undispatched_bytes(opened.store) == 0
     assert after_power_loss(files) == expected
 
 
@@ -119,7 +119,7 @@ def test_units_that_could_not_be_written_are_written_by_the_next_one(
     assert opened.bodies() == bodies[:30]
     send(opened, *bodies[30:])
     collected(opened).run()
-    assert opened.store.undispatched_bytes == 0
+    assert undispatched_bytes(opened.store) == 0
     assert opened.bodies() == bodies
     opened.store.close()
     again = open_store(files.kill(), threads=False)

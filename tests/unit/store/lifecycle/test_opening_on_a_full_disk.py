@@ -14,7 +14,7 @@ from tests.support.stores.simulated_files import (
     Fault,
     SimulatedFiles,
 )
-from tests.support.stores.stores import OpenStore, open_store
+from tests.support.stores.stores import OpenStore, open_store, undispatched_bytes
 
 BODIES = [b"%03d" % number for number in range(60)]
 CHECKPOINTS = (paths.CHECKPOINT, paths.CHECKPOINT_COPY)
@@ -46,10 +46,10 @@ def test_units_that_opening_could_not_write_come_with_the_next_checkpoint(
     files = filled(killed())
     opened = open_store(files, threads=False)
     assert opened.bodies() == BODIES
-    assert opened.store.undispatched_bytes == len(BODIES) * 20
+    assert undispatched_bytes(opened.store) == len(BODIES) * 20
     files.fault = None
     opened.store.begin_checkpoint().run()
-    assert opened.store.undispatched_bytes == 0
+    assert undispatched_bytes(opened.store) == 0
     assert opened.bodies() == BODIES
     lost = CrashPlan(len(files._changes), {}, NOTHING)
     after = open_store(files.crash(lost), threads=False)
@@ -72,7 +72,7 @@ def test_what_was_taken_is_written_before_more_is(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(ConsumeQueue, "take_tail", noted)
     opened = open_store(files, threads=False)
     assert max(taken[1:]) < len(BODIES) * 20 // 2
-    assert opened.store.undispatched_bytes == 0
+    assert undispatched_bytes(opened.store) == 0
     assert opened.bodies() == BODIES
 
 

@@ -23,7 +23,7 @@ from app.store.read.lookups import first_kept
 from app.store.read.queue_reads import GAP_EXPIRED, Wanted, read_queue
 from app.store.read.record_checks import Source
 from tests.support.stores.simulated_files import SimulatedFiles
-from tests.support.stores.stores import SMALL, OpenStore, open_store
+from tests.support.stores.stores import SMALL, OpenStore, open_store, read_at
 
 HOUR = 3_600_000
 KEEP_ALL = RetentionPolicy(default_ms=1000 * HOUR)
@@ -226,13 +226,13 @@ def test_a_background_service_keeps_what_it_needs(opened: OpenStore) -> None:
     assert [body[:3] for body in opened.bodies("timer")] == [b"000"] * 17
     assert opened.store.bounds("orders", 0) == (17, 20)
     assert opened.store.status().start == needed - needed % 4096
-    assert opened.store.read_at(needed) is not None
+    assert read_at(opened.store, needed) is not None
     assert report.held_by == "delayed messages"
     assert report.held_back_segments > 0
     oldest[0] = None
     report = opened.store.apply_retention(policy)
     assert (report.held_by, report.held_back_segments) == (None, 0)
-    assert opened.store.read_at(needed) is None
+    assert read_at(opened.store, needed) is None
     assert opened.store.bounds("timer", 0).min_offset > 3
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.message import Message
 from app.store import KeyedRecords, OsFiles
-from tests.support.stores.stores import SMALL, OpenStore, open_store
+from tests.support.stores.stores import SMALL, OpenStore, open_store, read_at
 
 WANTED = ("orders", "k", 0, 2**62)
 
@@ -44,7 +44,7 @@ def test_units_say_where_messages_are(opened: OpenStore) -> None:
     store = opened.store
     for queue_id in (0, 1):
         for offset, (position, size, tag_hash) in enumerate(store.units("orders", queue_id, 0, 99)):
-            record = store.read_at(position, wait_for_disk=True)
+            record = read_at(store, position, wait_for_disk=True)
             assert record is not None
             assert len(record) == size
             message = store.decode(record)

@@ -16,7 +16,7 @@ from app.store.read import record_checks as checking
 from app.store.read.queue_reads import ReadResult
 from app.store.read.read_repair import OtherReplicas
 from tests.support.stores.fast_paths import ALL, LESS, Taken
-from tests.support.stores.stores import OpenStore, open_store
+from tests.support.stores.stores import OpenStore, open_store, read_at
 
 SIZES = [3, 40, 200, 900, 11, 350]
 COUNT = 90
@@ -112,10 +112,10 @@ def test_by_store_time(opened: OpenStore) -> None:
 def test_by_physical_offset(opened: OpenStore) -> None:
     record = opened.store.read("invoices", 0, 7, max_messages=1, max_bytes=1).records[0]
     at = opened.store.decode(record).physical_offset
-    assert opened.store.read_at(at) == record
-    assert opened.store.read_at(at + 1) is None
-    assert opened.store.read_at(opened.store.status().written_end) is None
-    assert opened.store.read_at(-5) is None
+    assert read_at(opened.store, at) == record
+    assert read_at(opened.store, at + 1) is None
+    assert read_at(opened.store, opened.store.status().written_end) is None
+    assert read_at(opened.store, -5) is None
 
 
 def units_path(root: Path, offset: int, queue_id: int = 0) -> tuple[Path, int]:

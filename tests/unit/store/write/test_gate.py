@@ -12,7 +12,7 @@ from app.store.write import gate as gating
 from app.store.write.gate import WrittenBlock
 from tests.support.stores.held_back import HastyGate, HoldingGate
 from tests.support.stores.simulated_files import Fault, SimulatedFiles
-from tests.support.stores.stores import OpenStore, open_store
+from tests.support.stores.stores import OpenStore, open_store, read_at
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_what_is_not_confirmed_is_not_shown(opened: OpenStore, gate: HoldingGate
     assert opened.bodies() == [b"first"]
     assert store.bounds("orders", 0).max_offset == 1
     assert len(store.find_by_key("orders", "k", wait_for_disk=True)) == 1
-    assert store.read_at(at, wait_for_disk=True) is None
+    assert read_at(store, at, wait_for_disk=True) is None
     status = store.status()
     assert status.confirmed_end == at < status.written_end == status.flushed_end
     gate.confirm_all()
@@ -65,7 +65,7 @@ def test_what_is_not_confirmed_is_not_shown(opened: OpenStore, gate: HoldingGate
     assert told == [("orders", 0)] * 2
     assert opened.bodies() == [b"first", b"second", b"third"]
     assert len(store.find_by_key("orders", "k", wait_for_disk=True)) == 3
-    assert store.read_at(at, wait_for_disk=True) is not None
+    assert read_at(store, at, wait_for_disk=True) is not None
     assert store.status().confirmed_end == status.written_end
 
 

@@ -49,7 +49,6 @@ Since = Annotated[
 Until = Annotated[
     int | None, Query(ge=0, le=_TIME_MS_MAX, description="before this time; left out: now")
 ]
-PageSize = Annotated[int, Query(description="events of a page, at most 200")]
 PageToken = Annotated[str | None, Query(description="`next_page_token` of the page before")]
 
 

@@ -32,12 +32,9 @@ def change(
     dry_run: bool = False,
     as_json: bool = False,
     done: str = "done",
-    params: Document | None = None,
 ) -> Document:
     """A change of the control plane, and what it says."""
-    params = dict(params or {})
-    if dry_run:
-        params["dry_run"] = True
+    params = {"dry_run": True} if dry_run else {}
     shown = service.request(method, path, json=body, params=params)
     if as_json:
         print_json(shown)

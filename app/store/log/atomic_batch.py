@@ -10,6 +10,7 @@ wrote on did not look. It was never acknowledged, so it is left out as other bad
 A record of a finished step that is damaged later costs only itself, as any other.
 """
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -28,11 +29,15 @@ _TAIL_BYTES: Final = len(_NAME) + 12 + CHECKSUM_BYTES
 
 
 def records_left(record: memoryview) -> int:
-    """How many records of its step follow an intact record; 0 also when it is of no step."""
+    """How many records of its step follow a record; 0 also when it is of no step, or is damaged so
+    that its lengths do not add up."""
     if not _is_marked(record):
         return 0
-    text = decode_properties(decode_fields(record).properties).get(PROPERTY_STEP, "0")
-    return int(text) if text.isdecimal() else 0
+    try:
+        text = decode_properties(decode_fields(record).properties).get(PROPERTY_STEP, "0")
+        return int(text) if text.isdecimal() else 0
+    except (struct.error, ValueError, IndexError):
+        return 0  # who reads blocks for a replica checks them behind this
 
 
 def _is_marked(record: memoryview) -> bool:

@@ -125,6 +125,29 @@ def test_each_flipped_bit_is_refused() -> None:
             refusal(blocks._replace(data=bytes(data)))
 
 
+def test_whatever_is_damaged_of_a_step_is_read_and_refused_or_unreadable() -> None:
+    """A leader reads what it sends by lengths alone: a length of a record that was damaged on the
+    medium ended the replica, and one that was asked for good blocks, too."""
+    files, log, end = filled()
+    at, size = last_of_step(log)
+    start, reader = max(each for each in block_ends(log) if each < at), BlockReader(log, SHAPE, 1)
+    seen = files.names[paths.segment(log.base_of(at))].seen
+    refused: set[int | None] = set()
+    for place in range(start, at + size):
+        for bit in (1, 128):
+            seen[place % SMALL.segment_bytes] ^= bit
+            try:
+                check_blocks(reader.read(start, end), SHAPE)
+            except BlocksRefused as error:
+                refused.add(error.at)
+            except BlocksUnreadable:
+                refused.add(None)
+            else:
+                raise AssertionError(place)
+            seen[place % SMALL.segment_bytes] ^= bit
+    assert at in refused, "it is known which record is damaged"
+
+
 def test_more_fewer_or_misplaced_bytes_are_refused() -> None:
     _, log, end = filled()
     blocks = BlockReader(log, SHAPE, 600).read(0, end)

@@ -118,6 +118,10 @@ class Node:
         self.made_anew = self.begun_anew = 0
         self._joined = Joined()
         """As it was heard of at the start."""
+        self._tells_more = False
+        """Whether what is being carried out writes or syncs the log: its ends come behind that."""
+        self._said: tuple[str, Ends | None, int] = ("", None, 0)
+        """To which node, what, and when: of ends."""
 
     outcome_of_a_time_out = Outcome.UNKNOWN
 
@@ -177,6 +181,7 @@ class Node:
         self._incoming.clear()
         self._waiting.clear()
         self._is_writing = self.takes_no_more = self._is_leaving = self._is_giving_up = False
+        self._said = ("", None, 0)
         self._tick(self.life)
         if self._shard.joins_ms:
             self._later(self._random.randint(0, BEAT_MS), self._beat)
@@ -281,7 +286,9 @@ class Node:
             return
         life = self.life
         self._shard.note(self.name, event)
-        for action in self.replica.handle(event, self.clock_ms):
+        actions = self.replica.handle(event, self.clock_ms)
+        self._tells_more = any(isinstance(each, SyncLog | WriteBlocks) for each in actions)
+        for action in actions:
             if self.life != life:
                 return  # it was killed between two actions
             if self._lacks(action):
@@ -373,9 +380,21 @@ class Node:
     def _send(self, node: str, message: Message) -> None:
         if isinstance(message, Ends):
             self._shard.judge.takes(self.name, message.term, self.disk.promise)
+            if self._shard.says_news_only and not self._is_news(node, message):
+                return
         elif isinstance(message, Watermark):  # as the driver does
             message = replace(message, log_start=self.disk.start)
         self._shard.network.send(self.name, node, message)
+
+    def _is_news(self, node: str, ends: Ends) -> bool:
+        """As the driver judges it."""
+        if self._tells_more:
+            return False
+        before, self._said = self._said, (node, ends, self.clock_ms)
+        if before[:2] == (node, ends) and self.clock_ms - before[2] < TIMING.repeat_ms:
+            self._said = before
+            return False
+        return True
 
     def _ask(self, change: RowChange | None) -> None:
         self._is_giving_up |= isinstance(change, HandOver) and not self._is_leaving

@@ -44,11 +44,13 @@ class SimulatedShard:
         days: "tuple[Day, ...]" = (),
         joins_ms: int = 0,
         holds_requests: bool = False,
+        says_news_only: bool = False,
     ) -> None:
         """`forgets`: the database forgets what it has confirmed, where else disks lose something.
         The two together are more than is promised. `days`: the faults, other than the usual.
         `joins_ms`: the replicas join one by one, within that time; 0: at once, and before.
-        `holds_requests`: those that come to a frozen node wait there until it wakes."""
+        `holds_requests`: those that come to a frozen node wait there until it wakes.
+        `says_news_only`: followers leave out the answers that the driver of one leaves out."""
         self.seed = seed
         self.forgets = forgets
         self.days = days or (FORGETFUL_DAYS if forgets else DAYS)
@@ -68,6 +70,7 @@ class SimulatedShard:
         for name in "ABCDE"[:replicas]:
             self.nodes[name] = Node(name, self)
         self.joins_ms, self.holds_requests = joins_ms, holds_requests
+        self.says_news_only = says_news_only
         self.never_leads: set[str] = set()
         """Nodes whose lack does not end."""
         self.stays_full: set[str] = set()

@@ -36,6 +36,11 @@ WORLDS: Final = {
         "min_in_sync": 2,
         "days": DAYS_WITH_RETENTION,
     },
+    "followers that say what is new alone": {
+        "replicas": 3,
+        "min_in_sync": 2,
+        "says_news_only": True,
+    },
     "a database from a backup": {
         "replicas": 3,
         "min_in_sync": 2,

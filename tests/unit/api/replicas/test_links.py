@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -19,8 +20,10 @@ from app.api.server.cluster_listener import ClusterListener
 from app.cluster.replication.messages import AskEnds, Blocks, Ends, PeerMessage
 from app.cluster.replication.terms import Term
 from app.cluster.wire.codec import STOPS
-from app.domain.limits import MIB, Limits
+from app.domain.limits import KIB, MIB, Limits
 from app.runtime.secure.cluster_secret import ClusterSecret
+from app.runtime.secure.tls_files import TlsFiles
+from tests.support.clients.tls import TlsPlace
 from tests.support.nodes.waiting import until
 
 SECRET, OTHER = ClusterSecret(b"a" * 32), ClusterSecret(b"b" * 32)
@@ -82,17 +85,20 @@ class Listening(LinkOwner):
 class Port:
     """A cluster port of the node `leader`, and what dials it."""
 
-    def __init__(self, url: str, listener: ClusterListener, heard: Listening) -> None:
+    def __init__(
+        self, url: str, listener: ClusterListener, heard: Listening, tls: TlsFiles | None
+    ) -> None:
         self.url = url
         self.listener = listener
         self.heard = heard
+        self.tls = tls
 
     async def dial(
         self, node: str = "follower", session: int = 1, secret: ClusterSecret = SECRET
     ) -> tuple[ReplicaLink, Listening]:
         heard = Listening()
         link = ReplicaLink(heard, "leader", session, NEVER)
-        peers = Peers(secret, asyncio.get_running_loop().time)
+        peers = Peers(secret, asyncio.get_running_loop().time, self.tls)
         await dial(peers, secret, self.url, (node, session), link)
         return link, heard
 
@@ -102,16 +108,19 @@ async def no_app(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def port(*, keeps_replicas: bool = True, silence_s: float = NEVER) -> AsyncIterator[Port]:
+async def port(
+    *, keeps_replicas: bool = True, silence_s: float = NEVER, tls: TlsFiles | None = None
+) -> AsyncIterator[Port]:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
+    listener.listen()
     heard = Listening()
     table = LinkTable(heard, silence_s) if keeps_replicas else None
-    server = ClusterListener(listener, SECRET, no_app, Limits(), links=table)
-    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server = ClusterListener(listener, SECRET, no_app, Limits(), tls, links=table)
+    url = f"http{'s' if tls else ''}://127.0.0.1:{listener.getsockname()[1]}"
     await server.start()
     try:
-        yield Port(url, server, heard)
+        yield Port(url, server, heard, tls)
     finally:
         await server.close()
         await until(_all_have_ended)
@@ -176,6 +185,36 @@ async def test_both_sides_are_heard_in_order() -> None:
         await until(lambda: bool(leader.heard.over))
         assert heard.over == [("leader", "done")]
         assert leader.heard.over == [("a node: é", "the other side: done")]
+
+
+SIZES = (1, 64 * KIB - 99, 64 * KIB, 3 * MIB, 7, 2 * MIB, 2 * MIB + 1)
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_blocks_of_any_size_come_whole_also_to_who_pauses(
+    tmp_path: Path, *, is_tls: bool
+) -> None:
+    """Each to a place of its own, whatever came before and behind it in the same read."""
+    tls = None
+    if is_tls:
+        place = TlsPlace(tmp_path)
+        tls = TlsFiles.of_nodes(place.cert_file, place.key_file, place.authority_file)
+    async with port(tls=tls) as leader:
+        link, heard = await leader.dial()
+        link.send(AskEnds(1))  # in one write with the proof of the secret, or nearly so
+        await until(lambda: bool(leader.heard.links))
+        back, expected = leader.heard.links[0], []
+        for number, size in enumerate(SIZES * 2):
+            data = bytes([number + 1]) * size
+            blocks = Blocks(1, TERM, number, number + size, (), 0, 0)
+            back.send(blocks, [data])
+            back.send(AskEnds(number))
+            expected += [("leader", blocks, data), ("leader", AskEnds(number), b"")]
+            link.pause()
+            await asyncio.sleep(0)
+            link.resume()
+        await until(lambda: len(heard.said) == len(expected))
+        assert heard.said == expected
 
 
 async def test_the_listening_side_may_end_it() -> None:

@@ -48,6 +48,7 @@ from app.broker.lifecycle.name_room import NameRoom
 from app.broker.members.members import Members
 from app.broker.members.queue_locks import QueueLocks
 from app.broker.offsets.offset_admin import OffsetAdmin
+from app.broker.offsets.offset_commits import OffsetCommits
 from app.broker.polling.poller import Poller
 from app.broker.ports import Metadata, Store
 from app.broker.produce.request_reply import Requests
@@ -147,7 +148,6 @@ class Broker:
         self.members = Members(context, groups, self.consumptions, self.group_filters)
         self.queue_locks = QueueLocks(context, self.members)
         self.held_deliveries = HeldDeliveries(context, groups)
-        self.offset_admin = OffsetAdmin(context, groups, self.members, self.consumptions)
         self.group_pause = GroupPause(context.metadata, groups)
         self.dead_letters = DeadLetters(context, self.jobs, trace)
         self.failed_deliveries = FailedDeliveries(context, groups, self.delays, trace)
@@ -171,8 +171,12 @@ class Broker:
     def _make_consumer_side(
         self, context: Context, keys: HandleKeys, delayed: DelayedSends
     ) -> None:
-        """Receiving and settling."""
+        """Offsets, receiving and settling."""
         long_polls, groups, trace = self.long_polls, self.groups, self.message_trace
+        self.offset_admin = OffsetAdmin(context, groups, self.members, self.consumptions)
+        self.offset_commits = OffsetCommits(
+            context, groups, self.members, self.consumptions, self.offset_admin
+        )
         signer = ReceiptCache(keys.receipts, context.store.store_id)
         filters = self.group_filters
         self.receiver = Receiver(

@@ -1,4 +1,4 @@
-"""Whether a node takes requests, and what an operator should look at meanwhile.
+"""What makes a node not ready, and what else an operator should look at.
 
 What keeps a node from its work altogether makes it not ready: whoever spreads requests over nodes
 should take another one. What fails in part, or mends itself, is reported beside it: a node with a

@@ -1,4 +1,4 @@
-"""What a node with a replica says of it: why it should get no requests, and what to look at."""
+"""What makes a node with a replica not ready, and what else to look at on it."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple

@@ -29,7 +29,7 @@ from app.store.formats.frame.batch_frame import (
     encode_answer,
     parse_request,
 )
-from app.store.formats.frame.frame_checks import EMPTY_CHECKSUM
+from app.store.formats.frame.request_records import EMPTY_CHECKSUM
 from app.store.formats.record.checksum import crc32
 from app.store.formats.record.record import CHECKSUM_BYTES, encode_record
 from tests.support.stores.turns import ManualTurns

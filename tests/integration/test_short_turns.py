@@ -423,7 +423,7 @@ async def test_the_lag_over_many_topics(tmp_path: Path, turn_watch: TurnWatch) -
         for topic in [f"orders-{number}" for number in range(8)]:
             await put_topic(node.broker, topic, TopicSettings(queues=QUEUES))
             rows = [QueuePosition(queue_id, 0) for queue_id in range(QUEUES)]
-            await node.broker.offset_admin.commit("workers", topic, rows)
+            await node.broker.offset_commits.commit("workers", topic, rows)
         await call(app, "GET", "/v1/groups/workers/lag", query=b"topic=orders-1")  # warm
         with turn_watch.short_turns():
             answer = await call(app, "GET", "/v1/groups/workers/lag")

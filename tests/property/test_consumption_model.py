@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from app.broker.groups.consumption import Consumptions
 from app.broker.members.member_values import Heartbeat
-from app.broker.offsets.offset_admin import Committer
+from app.broker.offsets.offset_commits import Committer
 from app.broker.results import Nack, PullRequest, QueuePosition
 from app.domain.consumers.membership import Profile, TopicSubscription
 from app.domain.errors import ConsumptionConflict as Refused
@@ -113,7 +113,7 @@ class Model:
         committer = Committer(f"m{member}", self.generations[member]) if member < 2 else None
         rows = [QueuePosition(queue_id, read.next_offset)]
         self.seen |= set(bodies)  # before: whoever is refused has read them all the same
-        await self.world.broker.offset_admin.commit(
+        await self.world.broker.offset_commits.commit(
             GROUP, TOPIC, rows, committer=committer, take_over=force
         )
 

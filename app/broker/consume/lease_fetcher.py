@@ -25,9 +25,9 @@ from app.broker.leasing.leases import Lease
 from app.broker.leasing.ordering import KeyOrder, Turn
 from app.broker.leasing.receipt_cache import ReceiptCache
 from app.broker.leasing.subscriptions import Held, LeasedQueue, Subscription
-from app.broker.message_copies import ORIGIN_PLACE, as_original
 from app.broker.read.filter_scan import first_records, read_matching
 from app.broker.results import Delivery
+from app.broker.retries_and_dead_letters import ORIGIN_PLACE, as_original
 from app.broker.tracing.message_trace import MessageTrace
 from app.broker.tracing.trace_notes import TraceKind
 from app.domain.clock import Clock

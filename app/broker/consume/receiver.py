@@ -20,12 +20,12 @@ from app.broker.context import Context
 from app.broker.filters.filters import parse_filter
 from app.broker.groups.consumption import Consumptions
 from app.broker.groups.group_filters import ALL, GroupFilters
+from app.broker.groups.group_lookup import refuse_broadcast
 from app.broker.groups.groups import Groups
 from app.broker.journal.cold_reads import ColdReads
 from app.broker.leasing.holders import HeldByOne, Holder, InFlight, PrincipalLeases
 from app.broker.leasing.receipt_cache import ReceiptCache
 from app.broker.leasing.subscriptions import Held, Replay, Subscription
-from app.broker.offsets.offset_admin import refuse_broadcast
 from app.broker.ports import Group, Topic
 from app.broker.read.long_polls import LongPolls, Watch
 from app.broker.read.puller import check_wait

@@ -34,8 +34,8 @@ from app.broker.delays.timer_records import (
 )
 from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.cold_reads import ColdReads
-from app.broker.message_copies import ORIGIN_TOPIC
 from app.broker.ports import Group, Topic
+from app.broker.retries_and_dead_letters import ORIGIN_TOPIC
 from app.broker.row_faults import RowFaults, is_of_message
 from app.domain.errors import CurlewError, TopicNotFound
 from app.domain.limits import MIB

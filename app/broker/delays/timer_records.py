@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from app.broker.message_copies import fitted
+from app.broker.retries_and_dead_letters import fitted
 from app.domain.message import (
     PROPERTY_DUE,
     PROPERTY_GENERATION,

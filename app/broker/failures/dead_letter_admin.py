@@ -21,7 +21,9 @@ from app.broker.jobs import Job, Jobs
 from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.cold_reads import ColdReads
 from app.broker.journal.journal import Journal
-from app.broker.message_copies import (
+from app.broker.ports import Topic
+from app.broker.progress.ack_set import AckSet
+from app.broker.retries_and_dead_letters import (
     Origin,
     as_original,
     fitted,
@@ -30,8 +32,6 @@ from app.broker.message_copies import (
     reason_of,
     retry_copy,
 )
-from app.broker.ports import Topic
-from app.broker.progress.ack_set import AckSet
 from app.broker.topic_lookup import find_topic, queue_of_key_here
 from app.broker.tracing.message_trace import MessageTrace
 from app.broker.tracing.trace_notes import TraceKind

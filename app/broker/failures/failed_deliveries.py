@@ -25,9 +25,9 @@ from app.broker.leasing.leases import Lease
 from app.broker.leasing.ordering import Key
 from app.broker.leasing.retry_policy import EXPIRED, LOST, Again, GivenUp, after
 from app.broker.leasing.subscriptions import Held, Known, LeasedQueue, Subscription
-from app.broker.message_copies import dead_letter, retry_copy
 from app.broker.ports import Group
 from app.broker.progress.progress_entries import Parked, ParkedMessage, Released, Settled, runs_of
+from app.broker.retries_and_dead_letters import dead_letter, retry_copy
 from app.broker.row_faults import is_of_message
 from app.broker.tracing.message_trace import MessageTrace
 from app.broker.tracing.trace_notes import TraceKind

@@ -16,9 +16,9 @@ from app.broker.insight.lag import check_known_group
 from app.broker.journal.cold_reads import ColdReads
 from app.broker.leasing.leases import LeaseState
 from app.broker.leasing.subscriptions import LeasedQueue, Subscription
-from app.broker.message_copies import Origin, origin_of
 from app.broker.ports import Group
 from app.broker.progress.progress_entries import ParkedMessage
+from app.broker.retries_and_dead_letters import Origin, origin_of
 from app.broker.tracing.message_trace import MessageTrace
 from app.broker.tracing.trace_notes import TraceKind
 from app.domain.consumers.consumption import Consumption

@@ -1,4 +1,4 @@
-"""Who holds which message of one queue for one group, and since when. Pure; time is an argument.
+"""Who holds which message of one queue for one group, and until when. Pure; time is an argument.
 
 A message that was fetched for a group and is not settled is in exactly one of these states:
 

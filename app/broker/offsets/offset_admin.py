@@ -1,50 +1,36 @@
-"""Where groups are: commits, resets and named snapshots of committed offsets.
+"""Committed offsets as operators see and change them: resets, deletion and named snapshots.
 
-A commit of a member is fenced: SQL checks its generation and ownership and stores the offsets in
-one transaction, so that nothing of an older generation is ever applied. A reset drops what is
-leased, and tells live members by a new generation. Event loop only.
+A reset drops what is leased, and tells live members by a new generation. What clients commit is in
+`offset_commits`. Event loop only.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Literal
 
 from app.broker.context import Context
 from app.broker.groups.consumption import Consumptions
+from app.broker.groups.group_lookup import find_group, refuse_broadcast
 from app.broker.groups.groups import Groups
 from app.broker.members.members import Members
 from app.broker.ports import Group, Topic
 from app.broker.read.start_offsets import first_use_ms
-from app.broker.results import Committed, QueuePosition
-from app.broker.topic_lookup import check_current, check_here, check_queue, find_topic
+from app.broker.results import QueuePosition
+from app.broker.topic_lookup import check_current, check_queue, find_topic
 from app.domain.consumers import rebalancing
-from app.domain.consumers.consumption import ConsumptionEffect
 from app.domain.consumers.member_shares import subscribers
 from app.domain.consumers.membership import Membership, QueueName
 from app.domain.errors import (
-    BroadcastGroup,
     GroupNotFound,
     SnapshotNotFound,
     StateConflict,
     SubscriptionNotFound,
     TopicNotFound,
 )
-from app.domain.names import check_group, check_name, did_you_mean, suggest_similar
+from app.domain.names import check_name
 from app.domain.positions import CommittedOffset, OffsetSnapshot, QueueOffset
-from app.domain.settings import GroupMode
 
 ResetTarget = Literal["earliest", "latest", "timestamp", "offset", "shift"]
-
-_BROADCAST_HINT: Final = (
-    "pull from the queues that the heartbeat of a member lists, and keep the offsets in the client"
-)
-
-
-class Committer(NamedTuple):
-    """The member that commits, and the generation that it has put into effect."""
-
-    client_id: str
-    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,36 +70,6 @@ class ResetResult:
     """Of a snapshot: topics, or queues of them, that are there no more."""
 
 
-def refuse_broadcast(group: Group) -> None:
-    """Raise `BroadcastGroup` when clients of the group keep their offsets themselves."""
-    if group.mode is GroupMode.BROADCAST:
-        raise BroadcastGroup(
-            f"group {group.name!r} is in broadcast mode: every member reads every message, and the "
-            "server keeps no progress for it",
-            hint=_BROADCAST_HINT,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Commit:
-    """What a client that reads by offset asks for."""
-
-    group: Group
-    topic: Topic
-    rows: Sequence[QueuePosition]
-    offsets: Sequence[CommittedOffset]
-    committer: Committer | None
-    is_reset: bool
-
-    def fence(self, membership: Membership) -> None:
-        """Raise when the client may not."""
-        names = [QueueName(self.topic.name, queue_id) for queue_id, _ in self.rows]
-        if self.committer is not None:
-            rebalancing.check_owner(membership, *self.committer, names)
-        elif not self.is_reset:
-            rebalancing.check_unowned(membership, names)
-
-
 class OffsetAdmin:
     """One per broker. Any call may raise `MetadataUnavailable`."""
 
@@ -132,13 +88,13 @@ class OffsetAdmin:
 
     async def committed(self, group: str, topic: str) -> list[QueuePosition]:
         """The group's committed offsets in the topic, for the queues that have one."""
-        self.find_group(group)
+        find_group(self._metadata, group)
         find_topic(self._metadata, topic)
         return self._groups.offsets.committed(group, topic)
 
     async def all_committed(self, group: str) -> list[CommittedOffset]:
         """The group's committed offsets in all topics that exist, by topic and queue."""
-        self.find_group(group)
+        find_group(self._metadata, group)
         known = self._metadata.snapshot.topics
         return [
             CommittedOffset(group, topic, queue_id, QueueOffset(offset), known[topic].generation)
@@ -146,173 +102,6 @@ class OffsetAdmin:
             if topic in known
             for queue_id, offset in sorted(self._offset_cache.committed_here(group, topic).items())
         ]
-
-    # --- commit
-
-    async def commit(
-        self,
-        group: str,
-        topic: str,
-        rows: Sequence[QueuePosition],
-        *,
-        committer: Committer | None = None,
-        force: bool = False,
-        take_over: bool = False,
-    ) -> Committed:
-        """What is committed in the topic then, and what the commit has ended."""
-        self._check_open()
-        effects = await self._commit(
-            group, topic, rows, committer=committer, force=force, take_over=take_over
-        )
-        return Committed(self._groups.offsets.committed(group, topic), effects)
-
-    async def take_over(self, group: str, topic: str, *, is_dry_run: bool = False) -> Committed:
-        """The group reads the topic by offset from now on, as by a forced commit of no queue; what
-        that has ended. Makes no group."""
-        self._check_open()
-        view = find_topic(self._metadata, topic)
-        settings = self._metadata.snapshot.groups.get(group)
-        if settings is None:
-            return Committed([], ())
-        refuse_broadcast(settings)
-        if is_dry_run:
-            would = await self._consumptions.preview_assigning(group, topic, force=True)
-            return Committed([], would)
-
-        async def check() -> None:
-            check_current(self._metadata, view, settings)
-
-        async with self._consumptions.assigning(
-            group, (topic,), force=True, check=check
-        ) as effects:
-            return Committed([], effects)
-
-    async def _commit(
-        self,
-        group: str,
-        topic: str,
-        rows: Sequence[QueuePosition],
-        *,
-        committer: Committer | None,
-        force: bool,
-        take_over: bool,
-    ) -> Sequence[ConsumptionEffect]:
-        """Commit forward; with `force` it is a reset, whoever consumes.
-
-        A commit makes the group read the topic by offset; when it leases it, only `take_over` does,
-        and what it has ended is returned. Raises `ConsumptionConflict` without it,
-        `StaleGeneration` or `QueueNotOwned` when the committer may not, and the latter without a
-        committer for queues that a member owns.
-        """
-        view = find_topic(self._metadata, topic)
-        for queue_id, _ in rows:
-            check_here(view, queue_id)
-        self._groups.offsets.check_commit(view, rows)
-        if committer is not None and group not in self._metadata.snapshot.groups:
-            self._groups.check_may_make(group)
-            rebalancing.check_owner(Membership(group), *committer, ())
-        settings = await self._groups.find_or_create_group(group)
-        refuse_broadcast(settings)
-        offsets = [
-            CommittedOffset(
-                group,
-                topic,
-                queue_id,
-                QueueOffset(offset),
-                view.generation,
-                settings.generation,
-            )
-            for queue_id, offset in rows
-        ]
-        with self._groups.offsets.room(settings, (view,)):  # until the offsets are there
-            if force and not take_over:
-                await self._set(settings, offsets)
-                return ()
-            commit = _Commit(settings, view, rows, offsets, committer, is_reset=force)
-            return await self._commit_as_reader(commit, take_over=take_over)
-
-    async def _commit_as_reader(
-        self, commit: _Commit, *, take_over: bool
-    ) -> Sequence[ConsumptionEffect]:
-        group = commit.group.name
-
-        def is_fenced() -> bool:
-            return commit.committer is not None or self._members.has_members(group)
-
-        async def check() -> None:
-            if is_fenced():
-                commit.fence(await self._metadata.members.read(group))
-            check_current(self._metadata, commit.topic, commit.group)
-
-        async with self._consumptions.assigning(
-            group, (commit.topic.name,), force=take_over, check=check
-        ) as effects:
-            if commit.is_reset:
-                await self._set(commit.group, commit.offsets)
-                return effects
-            if is_fenced():
-                await self._commit_under(group, commit.offsets, commit.fence)
-            await self._groups.offsets.until_deleted(group, commit.topic.name)
-            written = self._groups.commit(commit.group, commit.topic, commit.rows)
-            self._consumptions.depend_on(group, commit.topic.name, written)
-        await written.wait()
-        return effects
-
-    async def preview_commit(
-        self,
-        group: str,
-        topic: str,
-        rows: Sequence[QueuePosition],
-        *,
-        committer: Committer | None = None,
-        force: bool = False,
-        take_over: bool = False,
-    ) -> Committed:
-        """What would be committed in the topic after a commit, and what it would end. Raises as
-        `commit`; makes no group and changes nothing."""
-        view = find_topic(self._metadata, topic)
-        for queue_id, _ in rows:
-            check_here(view, queue_id)
-        self._groups.offsets.check_commit(view, rows)
-        settings = self._metadata.snapshot.groups.get(group)
-        if settings is None:
-            self._groups.check_may_make(group)
-        else:
-            refuse_broadcast(settings)
-        effects: Sequence[ConsumptionEffect] = ()
-        if take_over or not force:
-            effects = await self._consumptions.preview_assigning(group, topic, force=take_over)
-        if committer is not None or self._members.has_members(group):
-            names = [QueueName(topic, queue_id) for queue_id, _ in rows]
-            membership = await self._metadata.members.read(group)
-            if committer is not None:
-                rebalancing.check_owner(membership, *committer, names)
-            elif not force:
-                rebalancing.check_unowned(membership, names)
-        offsets = self._offset_cache.committed_here(group, topic)
-        for queue_id, offset in rows:
-            offsets[queue_id] = (
-                offset
-                if force
-                else self._groups.offsets.committed_after(group, topic, queue_id, offset)
-            )
-        after = [QueuePosition(queue_id, offset) for queue_id, offset in sorted(offsets.items())]
-        return Committed(after, effects)
-
-    async def _commit_under(
-        self,
-        group: str,
-        offsets: Sequence[CommittedOffset],
-        check: Callable[[Membership], None],
-    ) -> None:
-        def step(membership: Membership) -> Membership:
-            check(membership)
-            return membership
-
-        await self._offset_cache.commit(
-            offsets,
-            lambda rows: self._metadata.members.change(group, step, offsets_after=rows),
-        )
 
     # --- reset
 
@@ -328,7 +117,7 @@ class OffsetAdmin:
 
         `check` is given the names of all, and raises what keeps them as they are.
         """
-        settings = self.find_group(group)
+        settings = find_group(self._metadata, group)
         refuse_broadcast(settings)
         if names is None:
             topics = await self._topics_of(group)
@@ -406,9 +195,9 @@ class OffsetAdmin:
             )
             for each in changes
         ]
-        return ResetResult(changes, (await self._set(group, offsets)).generation, missing)
+        return ResetResult(changes, (await self.overwrite(group, offsets)).generation, missing)
 
-    async def _set(self, group: Group, offsets: Sequence[CommittedOffset]) -> Membership:
+    async def overwrite(self, group: Group, offsets: Sequence[CommittedOffset]) -> Membership:
         """The members' new generation in SQL, then the offsets: in the log, in memory, in SQL.
 
         The log is the truth, so a failure leaves neither side ahead for good: without the log's
@@ -452,7 +241,7 @@ class OffsetAdmin:
     ) -> list[QueuePosition]:
         """Forget the group's offsets in the topic, and return them. Its first use is forgotten too
         where that was then, and not when it came since. Refused while a member reads it."""
-        present = self.find_group(group)
+        present = find_group(self._metadata, group)
         view = self._metadata.snapshot.topics.get(topic)
 
         def check() -> None:
@@ -461,7 +250,7 @@ class OffsetAdmin:
                 check_current(self._metadata, view, present)
             elif topic in self._metadata.snapshot.topics:
                 raise _deleted(topic)
-            elif self.find_group(group).generation != present.generation:
+            elif find_group(self._metadata, group).generation != present.generation:
                 raise GroupNotFound(f"consumer group {group!r} was deleted meanwhile")
 
         membership = await self._metadata.members.read(group)
@@ -488,7 +277,7 @@ class OffsetAdmin:
         """Keep all committed offsets of the group under a name that is free; those of queues of
         other shards as SQL has them."""
         check_name("snapshot", name)
-        refuse_broadcast(self.find_group(group))
+        refuse_broadcast(find_group(self._metadata, group))
         rows = [*await self.all_committed(group), *await self._elsewhere(group)]
         rows.sort(key=lambda row: (row.topic, row.queue_id))
         return await self._metadata.offset_snapshots.create(
@@ -514,7 +303,7 @@ class OffsetAdmin:
 
     async def snapshots(self, group: str) -> list[OffsetSnapshot]:
         """All of the group, by name."""
-        self.find_group(group)
+        find_group(self._metadata, group)
         return await self._metadata.offset_snapshots.load(group)
 
     async def snapshot(self, group: str, name: str) -> OffsetSnapshot:
@@ -526,7 +315,7 @@ class OffsetAdmin:
 
     async def restore(self, group: str, name: str, *, is_dry_run: bool) -> ResetResult:
         """Go back, or forward, to a snapshot. What is readable no more is clamped and said."""
-        settings = self.find_group(group)
+        settings = find_group(self._metadata, group)
         refuse_broadcast(settings)
         snapshot = await self.snapshot(group, name)
         changes, missing = [], set()
@@ -552,18 +341,6 @@ class OffsetAdmin:
         if not is_dry_run and not await self._metadata.offset_snapshots.delete(group, name):
             raise _no_snapshot(group, name)  # another was quicker
         return snapshot
-
-    def find_group(self, name: str) -> Group:
-        """The group, or `GroupNotFound`."""
-        groups = self._metadata.snapshot.groups
-        group = groups.get(name)
-        if group is not None:
-            return group
-        check_group(name)
-        error = GroupNotFound(
-            f"consumer group {name!r} does not exist", hint="a group is made by its first use"
-        )
-        raise suggest_similar(error, "group", name, groups, did_you_mean)
 
 
 def _no_snapshot(group: str, name: str) -> SnapshotNotFound:

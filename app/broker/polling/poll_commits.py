@@ -13,10 +13,10 @@ loop only.
 from collections.abc import Sequence
 
 from app.broker.context import Context
+from app.broker.groups.group_lookup import refuse_broadcast
 from app.broker.groups.groups import Groups
 from app.broker.journal.append_future import AppendFuture
 from app.broker.members.members import Members
-from app.broker.offsets.offset_admin import refuse_broadcast
 from app.broker.polling.hand_backs import HandBacks
 from app.broker.polling.poll_values import (
     CommittedQueue,

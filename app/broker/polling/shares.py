@@ -1,4 +1,7 @@
-"""What members are told of their group, from memory as long as it suffices.
+"""Which queues a member that polls has: what it is told of its group, from memory if that suffices.
+
+How queues are divided is decided in `domain.consumers`; what each queue gives to one answer, in
+`queue_rounds`.
 
 A heartbeat costs a transaction in SQL. A poll needs one only when it changes something: when the
 member joins, confirms a generation or says something new of itself, and now and then as a sign of

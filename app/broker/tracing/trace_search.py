@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from app.broker.context import Context
 from app.broker.journal.cold_reads import ColdReads, find_offset_at
-from app.broker.message_copies import as_original
+from app.broker.retries_and_dead_letters import as_original
 from app.broker.topic_lookup import find_topic
 from app.broker.tracing.message_trace import TRACE_QUEUE, MessageTrace
 from app.broker.tracing.sends_ahead import NO_OFFSET, as_of, split_ahead

@@ -17,11 +17,11 @@ from app.broker.context import Context
 from app.broker.journal.append_future import AppendFuture, with_outcome
 from app.broker.journal.cold_reads import ColdReads
 from app.broker.journal.journal import Journal
-from app.broker.message_copies import fitted, plain_copy
 from app.broker.ports import Topic
 from app.broker.produce.message_types import check_type
 from app.broker.read.long_polls import LongPolls
 from app.broker.read.puller import check_wait
+from app.broker.retries_and_dead_letters import fitted, plain_copy
 from app.broker.row_faults import RowFaults
 from app.broker.topic_lookup import find_topic
 from app.broker.transactions.transaction_table import (

@@ -1,4 +1,4 @@
-"""Assigning offsets and encoding: what a send does before its bytes go to the writer.
+"""Admitting sends, not while the disk is full; their offsets and bytes, before the writer has them.
 
 A message gets its store time, queue offset and place in one go, without anything in between that
 could interleave; the writer confirms blocks in the same order. What becomes visible then is for

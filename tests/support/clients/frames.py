@@ -13,7 +13,7 @@ from app.store.formats.frame.batch_frame import (
     MAGIC,
     VERSION,
 )
-from app.store.formats.frame.frame_checks import EMPTY_CHECKSUM
+from app.store.formats.frame.request_records import EMPTY_CHECKSUM
 from app.store.formats.record.record import decode_message, encode_properties, encode_record
 
 

@@ -151,7 +151,7 @@ class World:
     ) -> Sequence[ConsumptionEffect]:
         """What the commit has ended."""
         rows = [QueuePosition(queue_id, offset)]
-        committed = await self.broker.offset_admin.commit(
+        committed = await self.broker.offset_commits.commit(
             GROUP, TOPIC, rows, force=force, take_over=take_over
         )
         return committed.effects

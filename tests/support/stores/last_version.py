@@ -24,8 +24,8 @@ from app.broker.failures import failed_deliveries as retrying
 from app.broker.leasing.consumer_journal import ConsumerJournal
 from app.broker.leasing.subscriptions import Held, Subscription
 from app.broker.lifecycle import lifecycle
-from app.broker.message_copies import dead_letter
 from app.broker.progress.progress_entries import HandedOut
+from app.broker.retries_and_dead_letters import dead_letter
 from app.broker.transactions import transactions
 from app.cluster.metadata.schema.migration import downgrade
 from app.cluster.metadata.tables import settings_table

@@ -462,7 +462,7 @@ async def test_a_commit_that_looked_its_topic_up_before_is_refused(
 
         monkeypatch.setattr(world.broker.groups, "find_or_create_group", slow)
         with pytest.raises(TopicNotFound):
-            await world.broker.offset_admin.commit(GROUP, TOPIC, [QueuePosition(0, 1)])
+            await world.broker.offset_commits.commit(GROUP, TOPIC, [QueuePosition(0, 1)])
         with pytest.raises(TopicNotFound):
             await world.receive()
         assert world.committed() == {}

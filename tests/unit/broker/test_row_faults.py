@@ -12,7 +12,7 @@ from app.broker.health import ConditionCode
 from app.broker.journal.append_future import AppendFuture
 from app.broker.leasing.holders import InFlight
 from app.broker.leasing.lease_table import LeaseTable
-from app.broker.message_copies import retry_copy
+from app.broker.retries_and_dead_letters import retry_copy
 from app.broker.row_faults import RowFaults
 from app.broker.schedules import schedules
 from app.broker.transactions.transaction_table import TransactionState

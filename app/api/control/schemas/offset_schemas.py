@@ -16,7 +16,8 @@ from app.api.control.schemas.schemas import (
     MergedModel,
     RequestModel,
 )
-from app.broker.offsets.offset_admin import Committer, OffsetChange, ResetRequest, ResetResult
+from app.broker.offsets.offset_admin import OffsetChange, ResetRequest, ResetResult
+from app.broker.offsets.offset_commits import Committer
 from app.domain.positions import CommittedOffset, OffsetSnapshot
 
 

@@ -52,8 +52,8 @@ _LOOKED_AT: Final = (
     *("QUEUE_NOT_FOUND", "OFFSET_OUT_OF_RANGE", "CONSUMER_GROUP_NOT_FOUND", "BROADCAST_GROUP"),
     *("CONSUMPTION_CONFLICT", "STALE_GENERATION", "QUEUE_NOT_OWNED"),
 )
-"""Codes of what a commit can be refused for, in the order of `OffsetAdmin.commit`; what is decided
-of a request before that is the same in all shards, and comes first."""
+"""Codes of what a commit can be refused for, in the order of `OffsetCommits.commit`; what is
+decided of a request before that is the same in all shards, and comes first."""
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 _NOT_UNDERSTOOD: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)

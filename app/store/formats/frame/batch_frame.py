@@ -36,7 +36,7 @@ from app.domain.errors import BatchTooLarge, MalformedFrame
 from app.domain.limits import Limits
 from app.store.formats.files.consume_queue import UNITS
 from app.store.formats.frame.crc_batch import Sums, add_columns, add_parts
-from app.store.formats.frame.frame_checks import (
+from app.store.formats.frame.request_records import (
     Properties,
     check_heads,
     check_rest,

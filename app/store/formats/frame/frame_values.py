@@ -2,7 +2,7 @@
 
 The rule is that of JSON (`app.domain.message`), in its words. Few bytes can break it, so a look at
 all bytes at once finds the values that somebody has to read; mostly there are none. Called by
-`frame_checks`, which knows already that each pair has a name and a value.
+`request_records`, which knows already that each pair has a name and a value.
 """
 
 from collections.abc import Mapping, Sequence

@@ -114,7 +114,7 @@ async def test_the_groups_furthest_behind_are_named() -> None:
         for number in range(4):
             await world.group(GroupSettings(), name=f"g{number}")
             at = [QueuePosition(0, 0 if number == 3 else 1)]
-            await world.broker.offset_admin.commit(f"g{number}", TOPIC, at)
+            await world.broker.offset_commits.commit(f"g{number}", TOPIC, at)
         named, rest = await world.broker.lag.pair_lags(2)
         assert [(each.group, each.lag) for each in named] == [("g3", 2), ("g0", 1)]
         assert rest.lag == 2

@@ -6,7 +6,12 @@ import pytest
 
 from app.broker.failures.dead_letter_admin import STEP_MESSAGES, DeadLetters, Selection
 from app.broker.jobs import Job, OperationState
-from app.broker.message_copies import ORIGIN_MESSAGE_ID, ORIGIN_PLACE, ORIGIN_TOPIC, REASON
+from app.broker.retries_and_dead_letters import (
+    ORIGIN_MESSAGE_ID,
+    ORIGIN_PLACE,
+    ORIGIN_TOPIC,
+    REASON,
+)
 from app.domain.errors import (
     DiskFull,
     GroupNotFound,

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
+from app.broker.groups.group_lookup import find_group
 from app.domain.errors import DiskFull, GroupNotFound, TooManyRequests
 from app.domain.settings import GroupSettings
 from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, running
@@ -130,7 +131,7 @@ async def test_a_deletion_that_was_refused_is_told_to_the_log_again() -> None:
         await world.broker.consumer_journal._journal.replay()
         assert not again.queues
         with pytest.raises(GroupNotFound):
-            world.broker.offset_admin.find_group(GROUP)
+            find_group(world.metadata, GROUP)
 
 
 async def test_a_deletion_of_offsets_that_was_refused_takes_nothing_away() -> None:

@@ -219,7 +219,7 @@ async def test_a_bad_row_commits_nothing() -> None:
         world.store.fill(TOPIC, 0, numbered(3))
         rows = [QueuePosition(0, 2), QueuePosition(1, 7)]
         with pytest.raises(OffsetOutOfRange):
-            await world.broker.offset_admin.commit(GROUP, TOPIC, rows)
+            await world.broker.offset_commits.commit(GROUP, TOPIC, rows)
         assert world.committed() == {}
 
 

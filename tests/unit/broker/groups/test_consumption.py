@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.broker.members.member_values import Heartbeat, MemberShare
-from app.broker.offsets.offset_admin import Committer
+from app.broker.offsets.offset_commits import Committer
 from app.broker.progress.consumer_state import ConsumerState
 from app.broker.progress.progress_entries import Bound, ConsumptionSet, Unsubscribed, encode_entry
 from app.broker.results import Committed, Extend, QueuePosition, ReceiveRequest
@@ -54,7 +54,7 @@ def kind(world: World) -> Consumption | None:
 async def preview(
     world: World, offset: int, *, force: bool = False, take_over: bool = False
 ) -> Committed:
-    return await world.broker.offset_admin.preview_commit(
+    return await world.broker.offset_commits.preview_commit(
         GROUP, TOPIC, [QueuePosition(0, offset)], force=force, take_over=take_over
     )
 
@@ -206,7 +206,7 @@ async def test_a_forced_receive_fences_the_members() -> None:
         with pytest.raises(ConsumptionConflict):
             await beat(world, generation=generation)
         with pytest.raises(ConsumptionConflict):
-            await world.broker.offset_admin.commit(
+            await world.broker.offset_commits.commit(
                 GROUP, TOPIC, [QueuePosition(0, 2)], committer=Committer("m", generation)
             )
 
@@ -216,7 +216,7 @@ async def test_a_refused_force_ends_nothing() -> None:
         await world.send(b"a")
         received = await world.receive()
         with pytest.raises(StateConflict):
-            await world.broker.offset_admin.commit(
+            await world.broker.offset_commits.commit(
                 GROUP, TOPIC, [QueuePosition(0, 1)], take_over=True, committer=Committer("z", 1)
             )
         assert await world.ack(*received) == [None]

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from app.broker.members.member_values import Heartbeat
-from app.broker.offsets.offset_admin import Committer
+from app.broker.offsets.offset_commits import Committer
 from app.broker.results import Extend, Nack, QueuePosition, ReceiveRequest, Send
 from app.broker.streams.group_stream import GroupStreamRequest
 from app.domain.consumers.membership import Profile, TopicSubscription
@@ -179,9 +179,9 @@ async def test_a_refused_heartbeat_makes_no_group(fault: str) -> None:
 async def test_a_refused_commit_makes_no_group() -> None:
     async with running() as world:
         with pytest.raises(OffsetOutOfRange):
-            await world.broker.offset_admin.commit("unknown", TOPIC, [QueuePosition(0, 9)])
+            await world.broker.offset_commits.commit("unknown", TOPIC, [QueuePosition(0, 9)])
         with pytest.raises(StaleGeneration):
-            await world.broker.offset_admin.commit(
+            await world.broker.offset_commits.commit(
                 "unknown", TOPIC, [QueuePosition(0, 0)], committer=Committer("worker", 3)
             )
         assert "unknown" not in world.metadata.snapshot.groups

@@ -7,7 +7,7 @@ import pytest
 from app.broker.failures.blocked_keys import Release
 from app.broker.failures.dead_letter_admin import Selection
 from app.broker.insight.delivery_status import DeliveryState, DeliveryStatus
-from app.broker.offsets.offset_admin import Committer
+from app.broker.offsets.offset_commits import Committer
 from app.broker.results import Nack, QueuePosition, SendResult
 from app.domain.errors import GroupNotFound
 from app.domain.limits import Limits
@@ -162,7 +162,7 @@ async def test_a_group_that_reads_by_offset_is_not_told_to_receive() -> None:
             "it is done when the queue's reader commits 1; who that is: "
             f"GET /v1/groups/{GROUP}/members",
         )
-        await world.broker.offset_admin.commit(
+        await world.broker.offset_commits.commit(
             GROUP, TOPIC, [QueuePosition(0, 1)], committer=Committer("m", 1)
         )
         assert (await look(world, first)).standing is DeliveryState.DONE

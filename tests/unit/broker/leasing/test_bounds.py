@@ -45,11 +45,11 @@ async def receive(world: World, group: str, topic: str) -> None:
 
 
 async def commit(world: World, group: str, topic: str) -> None:
-    await world.broker.offset_admin.commit(group, topic, [QueuePosition(0, 0)])
+    await world.broker.offset_commits.commit(group, topic, [QueuePosition(0, 0)])
 
 
 async def force(world: World, group: str, topic: str) -> None:
-    await world.broker.offset_admin.commit(group, topic, [QueuePosition(0, 0)], force=True)
+    await world.broker.offset_commits.commit(group, topic, [QueuePosition(0, 0)], force=True)
 
 
 async def join(world: World, group: str, topic: str) -> None:

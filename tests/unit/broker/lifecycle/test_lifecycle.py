@@ -56,7 +56,7 @@ async def test_a_stopped_broker_refuses_work() -> None:
             world.broker.settler.settle_one("h", "ack"),
             world.broker.browser.message(TOPIC, "id"),
             world.broker.topic_ends.offsets_at(TOPIC, "latest"),
-            world.broker.offset_admin.commit("g", TOPIC, []),
+            world.broker.offset_commits.commit("g", TOPIC, []),
         ):
             with pytest.raises(ShuttingDown):
                 await call

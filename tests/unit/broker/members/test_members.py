@@ -9,7 +9,7 @@ from app.broker.groups.group_notifier import GroupNotifier
 from app.broker.members.liveness import Liveness
 from app.broker.members.member_values import Heartbeat
 from app.broker.members.members import BLIND_SECONDS_MAX
-from app.broker.offsets.offset_admin import Committer
+from app.broker.offsets.offset_commits import Committer
 from app.broker.results import QueuePosition
 from app.domain.consumers.membership import (
     ConflictKind,
@@ -313,7 +313,7 @@ class TestCommits:
     async def commit(
         self, world: World, offset: int, *, queue_id: int = 0, by: tuple[str, int] | None = None
     ) -> None:
-        await world.broker.offset_admin.commit(
+        await world.broker.offset_commits.commit(
             GROUP,
             TOPIC,
             [QueuePosition(queue_id, offset)],

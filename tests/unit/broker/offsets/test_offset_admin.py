@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.broker.members.member_values import Heartbeat
-from app.broker.offsets.offset_admin import Committer, OffsetChange, ResetRequest, ResetTarget
+from app.broker.offsets.offset_admin import OffsetChange, ResetRequest, ResetTarget
+from app.broker.offsets.offset_commits import Committer
 from app.broker.results import QueuePosition
 from app.domain.consumers.membership import Profile, QueueName, TopicSubscription
 from app.domain.errors import (
@@ -57,7 +58,7 @@ async def reset(
 async def test_a_commit_of_nobodys_queues_and_its_trial_need_no_database(world: World) -> None:
     world.metadata.is_down = True
     rows = [QueuePosition(0, 3), QueuePosition(1, 0)]
-    for commit in (world.broker.offset_admin.preview_commit, world.broker.offset_admin.commit):
+    for commit in (world.broker.offset_commits.preview_commit, world.broker.offset_commits.commit):
         found = await commit(GROUP, TOPIC, rows)
         assert found.offsets == [QueuePosition(0, 3), QueuePosition(1, 1)]
     world.metadata.is_down = False
@@ -101,7 +102,7 @@ class TestReset:
     async def test_all_topics_of_the_group(self, world: World) -> None:
         await world.topic(1, "bills")
         await world.topic(1, "other")
-        await world.broker.offset_admin.commit(GROUP, "bills", [QueuePosition(0, 0)])
+        await world.broker.offset_commits.commit(GROUP, "bills", [QueuePosition(0, 0)])
         request = ResetRequest("earliest")
         result = await world.broker.offset_admin.reset(GROUP, None, request)
         assert [(change.topic, change.queue_id) for change in result.changes] == [
@@ -123,7 +124,7 @@ class TestReset:
         result = await world.broker.offset_admin.reset(GROUP, [TOPIC], ResetRequest("earliest"))
         assert result.generation == 2
         with pytest.raises(StaleGeneration):
-            await world.broker.offset_admin.commit(
+            await world.broker.offset_commits.commit(
                 GROUP, TOPIC, [QueuePosition(0, 3)], committer=Committer("a", 1)
             )
         share = await members.heartbeat(GROUP, "a", ORDERS, never_gone)
@@ -207,7 +208,7 @@ class TestForgetting:
                 await world.broker.settings_changes.delete_group(GROUP)
             await world.send(b"new", queue_id=1)
             rows = [QueuePosition(1, world.store.bounds(TOPIC, 1).max_offset)]
-            await world.broker.offset_admin.commit(GROUP, TOPIC, rows)
+            await world.broker.offset_commits.commit(GROUP, TOPIC, rows)
             await delete(group, topic)
 
         monkeypatch.setattr(world.metadata, "delete_offsets", make_again)
@@ -222,9 +223,9 @@ class TestForgetting:
 
     async def test_offsets_of_what_another_node_deleted_do_not_pile_up(self, world: World) -> None:
         await world.topic(1, "bills")
-        await world.broker.offset_admin.commit(GROUP, "bills", [QueuePosition(0, 0)])
+        await world.broker.offset_commits.commit(GROUP, "bills", [QueuePosition(0, 0)])
         await world.metadata.delete_topic("bills")
-        await world.broker.offset_admin.commit(GROUP, TOPIC, [QueuePosition(0, 3)])
+        await world.broker.offset_commits.commit(GROUP, TOPIC, [QueuePosition(0, 3)])
         await world.broker.offset_cache.write()
         assert [key for key, _ in world.broker.offset_cache.rows() if key[1] == "bills"] == []
         assert world.metadata.committed(GROUP, TOPIC)[0] == 3
@@ -254,7 +255,7 @@ class TestSnapshots:
 
     async def test_topics_that_are_gone_are_named(self, world: World) -> None:
         await world.topic(1, "bills")
-        await world.broker.offset_admin.commit(GROUP, "bills", [QueuePosition(0, 0)])
+        await world.broker.offset_commits.commit(GROUP, "bills", [QueuePosition(0, 0)])
         positions = world.broker.offset_admin
         await positions.take_snapshot(GROUP, "before")
         await world.broker.settings_changes.delete_topic("bills")

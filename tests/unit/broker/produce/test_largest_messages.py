@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from app.broker.dedup.tokens import KeyToken, ProducerToken
 from app.broker.failures.dead_letter_admin import Selection
 from app.broker.jobs import OperationState
-from app.broker.message_copies import fitted
 from app.broker.results import BatchItem, Nack, Send
+from app.broker.retries_and_dead_letters import fitted
 from app.broker.transactions.transaction_table import TransactionState
 from app.domain.delays import Due
 from app.domain.errors import PropertiesTooLarge

@@ -283,7 +283,7 @@ async def test_a_silent_database_holds_up_no_trial(monkeypatch: pytest.MonkeyPat
         await world.group(GroupSettings())
         monkeypatch.setattr(rows, "elsewhere", silent)
         async with asyncio.timeout(30):
-            admin = world.broker.offset_admin
+            admin = world.broker.offset_commits
             await admin.preview_commit(GROUP, TOPIC, [], take_over=False)
         assert silent.asked == 1
 

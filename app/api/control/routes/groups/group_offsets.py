@@ -143,9 +143,9 @@ async def commit_group_offsets(
         await begins()
     broker = services.broker
     if is_read_asked(request.scope):
-        read = await broker.offset_admin.take_over(group, topic, is_dry_run=tries)
+        read = await broker.offset_commits.take_over(group, topic, is_dry_run=tries)
         return CommitAnswer.of_commit(group, topic, read, is_dry_run=tries)
-    commit = broker.offset_admin.preview_commit if tries else broker.offset_admin.commit
+    commit = broker.offset_commits.preview_commit if tries else broker.offset_commits.commit
     committed = await commit(
         group, topic, rows, force=body.force, take_over=force, committer=body.committer
     )

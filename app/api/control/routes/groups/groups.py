@@ -25,6 +25,7 @@ from app.api.http.conditions import WithPatchTerms, WithTerms, etag_of
 from app.api.naming.request_namespace import current_namespace
 from app.api.operations.answers import ETAG_HEADER
 from app.api.operations.operation import Action, Answer, Body
+from app.broker.groups.group_lookup import find_group
 from app.broker.ports import Group
 from app.domain.access.actions import Kind
 from app.domain.changes.effects import SettingsChange
@@ -126,7 +127,7 @@ async def get_group(
     group: str, services: WithServices, access: WithAccess, response: Response
 ) -> GroupDocument:
     """The settings of the group, and how it consumes its topics."""
-    view = services.broker.offset_admin.find_group(group)
+    view = find_group(services.metadata, group)
     response.headers["ETag"] = etag_of(view.version)
     return group_document(services, access, view)
 
@@ -139,7 +140,7 @@ async def get_group(
 )
 async def head_group(group: str, services: WithServices) -> Response:
     """The headers of `GET`."""
-    view = services.broker.offset_admin.find_group(group)
+    view = find_group(services.metadata, group)
     return Response(headers={"ETag": etag_of(view.version)})
 
 

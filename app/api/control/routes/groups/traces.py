@@ -21,7 +21,7 @@ from app.api.control.schemas.trace_schemas import (
 )
 from app.api.naming.request_namespace import is_of_request
 from app.api.operations.operation import Action
-from app.broker.message_copies import origin_of
+from app.broker.retries_and_dead_letters import origin_of
 from app.broker.topic_lookup import find_topic
 from app.broker.tracing.message_trace import Sent
 from app.broker.tracing.trace_notes import Note, TraceKind

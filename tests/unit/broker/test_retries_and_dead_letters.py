@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from app.broker.message_copies import (
+from app.broker.retries_and_dead_letters import (
     Origin,
     as_original,
     dead_letter,

@@ -1,7 +1,8 @@
-"""Whether the records of a request frame are what they should be: all at once, with numpy. Pure.
+"""The records of a request frame: whether they may be stored, their tag hashes and keys. Pure.
 
-The first record that is wrong is named in `MalformedFrame`. What is the same for many records, as
-the properties mostly are, is looked at once.
+All are looked at at once, with numpy. The first record that is wrong is named in `MalformedFrame`.
+What is the same for many records, as the properties mostly are, is looked at once. The checksum of
+the frame and those of its records are `batch_frame`'s.
 """
 
 from collections.abc import Iterable

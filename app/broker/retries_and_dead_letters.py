@@ -1,4 +1,6 @@
-"""Copies that keep where they came from: retries and dead letters. Pure.
+"""Retries and dead letters: copies of messages that keep where they came from. Pure.
+
+When a message is tried again is `leasing.retry_policy`'s; writing the copy, `failed_deliveries`'.
 
 A copy has the original's body, tag, keys, sharding key, properties, content type and born time.
 Where the original stands is in reserved properties, with RocketMQ's names where it has one; a copy

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.api.relay.consuming import shared_waits
+from app.api.relay.consuming import polls, shared_waits
 from tests.support.clients.frames import read_frame
 from tests.support.cluster.three_nodes import ServedNode, start_node, three_nodes
 from tests.support.nodes.pull_members import said_next
@@ -236,6 +236,35 @@ async def test_a_shard_that_is_away_is_named_its_commit_is_not_done_and_it_comes
         assert queues_of(back, "messages") == [2]
         done = await member.poll(0, commits=[{**QUEUES[2], "offset": 2}])
         assert (queues_of(done, "committed"), done["refused"]) == ([2], [])
+
+
+async def test_a_silent_shard_holds_up_a_poll_once(
+    nodes: list[ServedNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one than that of the test before: its node takes what it is asked, and is silent."""
+    await send(nodes[0], 0, 1, 2)
+    member = Member(nodes)
+    await member.poll(0)
+    monkeypatch.setattr(polls, "PART_OF_ANOTHER_SECONDS", 0.2)
+    call = nodes[0].server.relay.call
+    asked: list[str] = []
+
+    async def silent(exchange: Any, shard: str, request: Any, **more: Any) -> Any:
+        asked.append(shard)
+        if shard == "c":
+            await asyncio.get_running_loop().create_future()
+        return await call(exchange, shard, request, **more)
+
+    nodes[0].server.relay.call = silent
+    told = await member.poll(0, commits=[{**queue, "offset": 1} for queue in QUEUES])
+    assert (told["partial"], asked.count("c")) == (["c"], 1), "not for its commit and its queue"
+    assert queues_of(told, "committed") == [0, 1]
+    assert [each["code"] for each in told["refused"]] == ["SHARD_UNAVAILABLE"]
+    await member.poll(0)
+    assert asked.count("c") == 2, "the next poll asks it again"
+    nodes[0].server.relay.call = call
+    done = await member.poll(0, commits=[{**QUEUES[2], "offset": 1}])
+    assert ("partial" in done, queues_of(done, "committed")) == (False, [2])
 
 
 async def test_nothing_is_let_go_of_while_the_commit_of_it_is_not_in_its_shard(

@@ -10,6 +10,7 @@ are read; who has left before the answer gives them back. Event loop only.
 """
 
 import asyncio
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 
@@ -49,13 +50,20 @@ from app.api.relay.consuming.poll_entries import (
     refusal_of,
 )
 from app.api.relay.consuming.shared_waits import Key, SharedWaits, Turn, Waiter
-from app.api.relay.fan_out import Outcome, ask, ask_each
+from app.api.relay.fan_out import AT_ONCE, Outcome, ask
 from app.api.relay.relay import Relay
+from app.api.relay.unanswered import too_slow
 from app.broker.polling.poll_values import PollRequest
 from app.domain.errors import CurlewError
 
 _LOOKS_MAX: Final = 3
 """How often the group may change behind what was read; then what was read is not given."""
+
+
+PART_OF_ANOTHER_SECONDS: Final = 3.0
+"""How long another node may take for each step, beyond what the client wants to wait; a connection
+to it is made within that. Less than half of the time that a client has for it (10 s), so that a
+client whose node is silent may ask another one, which waits for the silent one's part in turn."""
 
 
 class _Handle(msgspec.Struct):
@@ -213,6 +221,8 @@ class _Poll:
         self._parts: dict[str, PartAnswer] = {}
         self._states: dict[str, str] = {}
         self._missing: dict[str, str] = {}
+        self._silent: dict[str, CurlewError] = {}
+        """Shards whose nodes have not answered a step of this poll in time."""
         self._done = Done([], [], [], [])
         self._changed = -1
         self._refusal: Outcome | None = None
@@ -241,7 +251,7 @@ class _Poll:
             requests = {
                 shard: self.asked_with(body, take) for shard, body in entries.bodies.items()
             }
-            found = await ask_each(self._relay, self.exchange, requests)
+            found = await self._take_each(requests)
             refusal = refusal_of(found)
             if refusal is not None:
                 return refusal
@@ -251,6 +261,30 @@ class _Poll:
             await self._wait(client, deadline_s)
         await self._agree()
         return self._refusal
+
+    async def _take_each(self, requests: Mapping[str, CallRequest]) -> dict[str, Outcome]:
+        """Have shards do what the member has done."""
+        places = asyncio.Semaphore(AT_ONCE)
+
+        async def one(shard: str) -> Outcome:
+            async with places:
+                return await self._part(shard, requests[shard])
+
+        async with asyncio.TaskGroup() as group:
+            parts = {shard: group.create_task(one(shard)) for shard in requests}
+        return {shard: part.result() for shard, part in parts.items()}
+
+    async def _part(self, shard: str, request: CallRequest) -> Outcome:
+        """A part of a shard. Of one that takes too long none is asked again for this poll."""
+        if shard == self._own:
+            return await ask(self._relay, self.exchange, shard, request)
+        try:
+            async with asyncio.timeout(PART_OF_ANOTHER_SECONDS):
+                return await ask(self._relay, self.exchange, shard, request)
+        except TimeoutError:
+            silent = too_slow(shard, PART_OF_ANOTHER_SECONDS, sends=False)
+            self._silent[shard] = silent
+            return silent
 
     # --- looking
 
@@ -298,7 +332,7 @@ class _Poll:
         )
         body = self._to_own if shard == self._own else self._to_others
         request = self.asked_with(body, part)
-        outcome = await ask(self._relay, self.exchange, shard, request)
+        outcome = self._silent.get(shard) or await self._part(shard, request)
         seen = self._take(shard, outcome)
         self._states[shard] = "" if seen is None else seen.state
         return seen
@@ -369,6 +403,7 @@ class _Poll:
         return _PollWaiter(exchange, self._asked.client_id, self._states, own, elsewhere)
 
     async def _have_turn(self, turn: Turn) -> None:
+        self._silent.pop(turn.shard, None)  # there are news of it
         seen = await self._look(turn.shard)
         turn.end(seen)
         own = self._parts.get(self._own)

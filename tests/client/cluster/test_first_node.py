@@ -33,11 +33,15 @@ class PlayedNodes:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.asked: list[str] = []
+        self.said: list[tuple[bytes, float, float | None]] = []
+        """Of each poll: its body, and until when it may take."""
         self.fails: dict[str, CurlewError] = {}
         self.routes_take_s = 0.0
         self.route_of: Callable[[str], bytes] = lambda _: b""
 
-    async def exchange(self, node: Node, data: bytes, deadline_s: float) -> Answer:
+    async def exchange(
+        self, node: Node, data: bytes, deadline_s: float, begins_by_s: float | None = None
+    ) -> Answer:
         target = data.split(b" ", 2)[1].decode()
         self.asked.append(node.url)
         if target.endswith("/route"):
@@ -45,7 +49,10 @@ class PlayedNodes:
                 self.clock.now_s = min(self.clock.now_s + self.routes_take_s, deadline_s)
                 raise TimedOut(f"{node.url} did not answer in time", "unknown")
             return Answer(200, b"HTTP/1.1 200 OK", self.route_of(target), keep_alive=True)
+        self.said.append((data.partition(b"\r\n\r\n")[2], deadline_s, begins_by_s))
         error = self.fails.get(node.url)
+        if error is not None and isinstance(error, TimedOut):
+            self.clock.now_s = deadline_s if begins_by_s is None else begins_by_s
         if error is not None:
             raise error
         return OK
@@ -119,6 +126,49 @@ def test_a_request_for_no_node_in_particular_is_tried_as_often_as_it_says(
     with pytest.raises(ConnectionFailed):
         polled(sender, None)
     assert len(nodes.asked) == 1
+
+
+def silent() -> TimedOut:
+    return TimedOut("it did not answer in time", "unknown")
+
+
+def asked_again(sender: AsyncSender, clock: Clock, first: str | None) -> Reply:
+    """A poll that may be silent for 6 of its 12 s."""
+    until_s = clock.now_s + 6.0
+    return polled(sender, first, body=b"waits", begins_by_s=until_s, again=lambda: b"at once")
+
+
+@pytest.mark.parametrize("first", [*URLS, None])
+def test_when_the_first_is_silent_another_is_asked_anew_for_what_is_left(
+    sender: AsyncSender, session: Session, nodes: PlayedNodes, first: str | None
+) -> None:
+    began_s = nodes.clock.now_s
+    frozen = first or session.faults.pick(began_s, None)
+    session.faults.pick(began_s, None)
+    session.faults.pick(began_s, None)  # it has its turn again
+    nodes.fails[frozen] = silent()
+    _, url = asked_again(sender, nodes.clock, first)
+    assert nodes.asked == [frozen, url]
+    assert url != frozen
+    deadline_s = began_s + 12.0
+    assert nodes.said == [(b"waits", deadline_s, began_s + 6.0), (b"at once", deadline_s, None)]
+    assert session.routes.may_ask(frozen, nodes.clock.now_s), "sends may do well there"
+
+
+def test_another_than_a_silent_one_is_asked_once(sender: AsyncSender, nodes: PlayedNodes) -> None:
+    nodes.fails = dict.fromkeys(URLS, silent())
+    with pytest.raises(TimedOut):
+        asked_again(sender, nodes.clock, URLS[0])
+    assert len(nodes.asked) == 2
+
+
+def test_no_other_is_asked_when_an_answer_that_had_begun_took_all_the_time(
+    sender: AsyncSender, nodes: PlayedNodes
+) -> None:
+    nodes.fails[URLS[0]] = silent()
+    with pytest.raises(TimedOut):
+        polled(sender, URLS[0], begins_by_s=nodes.clock.now_s + 12.0, again=lambda: b"at once")
+    assert nodes.asked == [URLS[0]]
 
 
 def test_a_long_poll_without_an_answer_keeps_no_send_from_the_node(

@@ -3,6 +3,7 @@ go elsewhere does (G10, G21). Three processes, each with a shard, and a PostgreS
 
 Control: `tests/client/test_kills.py` shows that the judge sees what is lost and doubled."""
 
+import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -69,6 +70,13 @@ class Cluster:
         assert node.process.stdout is not None
         node.process.stdout.close()
         self.deaths.append(NodeDied(began_s, monotonic()))
+
+    def freeze(self, name: str) -> None:
+        """It takes connections, and answers nothing on them."""
+        self.nodes[name].process.send_signal(signal.SIGSTOP)
+
+    def thaw(self, name: str) -> None:
+        self.nodes[name].process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
         for name in list(self.nodes):

@@ -68,9 +68,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bytes]]:
     found: list[tuple[str, bytes]] = []
     exchange = AsyncPool.exchange
 
-    async def noted(pool: AsyncPool, node: Node, data: bytes, deadline_s: float) -> Any:
+    async def noted(pool: AsyncPool, node: Node, data: bytes, *until_s: Any) -> Any:
         found.append((node.url, data))
-        return await exchange(pool, node, data, deadline_s)
+        return await exchange(pool, node, data, *until_s)
 
     monkeypatch.setattr(AsyncPool, "exchange", noted)
     return found

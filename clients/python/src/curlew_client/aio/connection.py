@@ -40,18 +40,25 @@ class AsyncConnection(asyncio.Protocol):
             raise lost(error, node.url, has_written=False) from error
         return connection
 
-    async def exchange(self, data: bytes, deadline_s: float) -> Answer:
-        """Send a request, and wait for its answer until `deadline_s` of the monotonic clock."""
+    async def exchange(
+        self, data: bytes, deadline_s: float, begins_by_s: float | None = None
+    ) -> Answer:
+        """Send a request, and wait for its answer until `deadline_s` of the monotonic clock; until
+        `begins_by_s` while no byte of it has come. Raises `TimedOut`, among others."""
         if self._transport is None or self.is_stale:
             raise lost(ConnectionError("it was closed"), self._url, has_written=False)
         answer: asyncio.Future[Answer] = self._loop.create_future()
         self._answer = answer
-        timer = self._loop.call_later(deadline_s - monotonic(), self._give_up)
+        now_s = monotonic()
+        timers = [self._loop.call_later(deadline_s - now_s, self._give_up)]
+        if begins_by_s is not None:
+            timers.append(self._loop.call_later(begins_by_s - now_s, self._give_up_silent))
         self._transport.write(data)
         try:
             return await answer
         finally:
-            timer.cancel()
+            for timer in timers:
+                timer.cancel()
             self._answer = None
 
     def close(self) -> None:
@@ -61,6 +68,10 @@ class AsyncConnection(asyncio.Protocol):
 
     def _give_up(self) -> None:
         self._fail(TimedOut(f"{self._url} did not answer in time", "unknown"))
+
+    def _give_up_silent(self) -> None:
+        if not self._parser.has_begun:
+            self._give_up()
 
     def _fail(self, error: Exception) -> None:
         self.is_stale = True

@@ -27,8 +27,10 @@ class AsyncPool:
         self._connect_timeout_s = connect_timeout_s
         self._idle: dict[str, list[AsyncConnection]] = {}
 
-    async def exchange(self, node: Node, data: bytes, deadline_s: float) -> Answer:
-        """The answer to a request, on a kept connection or a new one.
+    async def exchange(
+        self, node: Node, data: bytes, deadline_s: float, begins_by_s: float | None = None
+    ) -> Answer:
+        """The answer to a request, on a kept connection or a new one, within its times.
 
         Raises `ConnectionFailed`, `TimedOut` or `NotCurlew`.
         """
@@ -39,7 +41,7 @@ class AsyncPool:
             left_s = min(bound_s, self._connect_timeout_s)
             connection = await AsyncConnection.open(node, self._tls, max(left_s, 0.001))
         try:
-            answer = await connection.exchange(data, deadline_s)
+            answer = await connection.exchange(data, deadline_s, begins_by_s)
         except BaseException:
             connection.close()
             raise

@@ -23,7 +23,7 @@ from curlew_client.assigned.records import (
     read_frame,
 )
 from curlew_client.assigned.replicas import Replicas
-from curlew_client.assigned.running import LAST_POLLS, ask
+from curlew_client.assigned.running import LAST_POLLS, Patience, ask
 from curlew_client.assigned.share import Said, Share
 from curlew_client.consuming.calls import LOG
 from curlew_client.consuming.decisions import Decision
@@ -161,19 +161,21 @@ class SharedPulls:
         return [*refused, *(some for _, some in news.messages)], shown["retries"]
 
     async def _ask(self, body: bytes, said: Said, wait_s: float) -> PollAnswer:
-        timeout_s = wait_s + self._session.timeout_s
-        return await ask(self._sender, self._share, body, said, timeout_s, self._settle)
+        patience = Patience(wait_s, self._session.timeout_s)
+        return await ask(self._sender, self._share, body, said, patience, self._settle)
 
     def hand_back(self, decision: Decision) -> None:
         """Let the group's retries have a message, with the next poll."""
         self._share.hand_back(decision)
 
     async def say(self) -> None:
-        """Commit and hand back now. Raises what keeps it from that."""
+        """Commit and hand back now, as far as shards answer: what one does not take within the
+        client's timeout is said with a later poll. Raises what keeps it from that."""
         async with self._turn:
+            until_s = monotonic() + self._session.timeout_s
             for _ in range(LAST_POLLS):
                 self._share.put_into_effect()
-                if not self._share.has_to_say:
+                if not self._share.has_to_say or monotonic() >= until_s:
                     return
                 await self._poll_beside()
 

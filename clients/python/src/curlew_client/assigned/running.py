@@ -10,7 +10,7 @@ import json
 from collections import deque
 from contextlib import suppress
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from curlew_client.aio.sending import AsyncSender
 from curlew_client.assigned.locks import QueueLocks
@@ -41,7 +41,29 @@ SAVE_S: Final = 5.0
 LET_GO_S: Final = 30.0
 """How long a queue that goes to another member waits for its handlers."""
 LAST_POLLS: Final = 20
+WITHOUT_PART_S: Final = 4.0
+"""A node answers a poll so long after the wait at the latest, without the part of a node that is
+silent, for which it waits for 3 s."""
 POLL_LINES: Final = f"content-type: application/json\r\naccept: {FRAME}\r\n"
+
+
+class Patience(NamedTuple):
+    """How long a poll may take that waits for `wait_s`, where `timeout_s` is the client's."""
+
+    wait_s: float
+    timeout_s: float
+
+    @property
+    def whole_s(self) -> float:
+        """For a whole answer, which may be large, over a slow link."""
+        return self.wait_s + self.timeout_s
+
+    @property
+    def silent_s(self) -> float:
+        """For the first byte, after which another node is asked: half of the timeout beyond the
+        wait, so that the other half is for that one; never so short that a node is given up that
+        waits for the part of another (`WITHOUT_PART_S`)."""
+        return self.wait_s + max(self.timeout_s / 2, WITHOUT_PART_S)
 
 
 class RunningMember:
@@ -175,8 +197,8 @@ class RunningMember:
         return self._share.client_id, self._options.group
 
     async def _ask(self, body: bytes, said: Said, wait_s: float) -> tuple[News, dict[str, Any]]:
-        timeout_s = wait_s + self._session.timeout_s
-        shown, found = await ask(self._sender, self._share, body, said, timeout_s, self._by_hand)
+        patience = Patience(wait_s, self._session.timeout_s)
+        shown, found = await ask(self._sender, self._share, body, said, patience, self._by_hand)
         return self._share.hear(shown, found, said), shown
 
     def _stay(self, until_s: float) -> None:
@@ -468,11 +490,21 @@ async def ask(
     share: Share,
     body: bytes,
     said: Said,
-    timeout_s: float,
+    patience: Patience,
     settle: Settle,
 ) -> PollAnswer:
     """Send a poll that `share` has made, to the leader of most of its queues. What it said without
-    an answer the next one says again."""
+    an answer the next one says again.
+
+    When that node is silent, another one is asked the same within the time that is left, without
+    waiting: entries are fenced by member and generation, commits go forward only, and a hand-back
+    that was taken already is over.
+    """
+
+    def again() -> bytes:
+        share.unanswered(said)
+        return json.dumps({**json.loads(body), "wait": 0}).encode()
+
     try:
         first = await sender.leader_of_most(share.queues)
         answer, url = await sender.call(
@@ -480,9 +512,11 @@ async def ask(
             f"/v1/groups/{path_part(share.options.group)}/members:poll?body=base64",
             body,
             lines=POLL_LINES,
-            timeout_s=timeout_s,
+            timeout_s=patience.whole_s,
             is_long=True,
             first=first,
+            begins_by_s=monotonic() + patience.silent_s,
+            again=again,
         )
         return read_poll(answer, url, settle)
     except BaseException:

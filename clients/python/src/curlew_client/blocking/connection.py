@@ -40,19 +40,21 @@ class BlockingConnection:
         """Whether the node has closed it."""
         return bool(self._poll.poll(0))
 
-    def exchange(self, data: bytes, deadline_s: float) -> Answer:
-        """Send a request, and wait for its answer until `deadline_s` of the monotonic clock."""
+    def exchange(self, data: bytes, deadline_s: float, begins_by_s: float | None = None) -> Answer:
+        """Send a request, and wait for its answer until `deadline_s` of the monotonic clock; until
+        `begins_by_s` while no byte of it has come. Raises `TimedOut`, among others."""
+        silent_s = deadline_s if begins_by_s is None else min(begins_by_s, deadline_s)
         try:
             self._wait_until(deadline_s)
             self._socket.sendall(data)
             while True:
+                self._wait_until(deadline_s if self._parser.has_begun else silent_s)
                 part = self._socket.recv(_READ_BYTES)
                 answer = self._parser.feed(part) if part else self._parser.end()
                 if answer is not None:
                     return answer
                 if not part:
                     raise ConnectionError("the node closed it")
-                self._wait_until(deadline_s)
         except TimeoutError:
             raise TimedOut(f"{self._url} did not answer in time", "unknown") from None
         except OSError as error:

@@ -28,8 +28,10 @@ class BlockingPool:
         self._connect_timeout_s = connect_timeout_s
         self._idle: dict[str, list[BlockingConnection]] = {}
 
-    def exchange(self, node: Node, data: bytes, deadline_s: float) -> Answer:
-        """The answer to a request, on a kept connection or a new one.
+    def exchange(
+        self, node: Node, data: bytes, deadline_s: float, begins_by_s: float | None = None
+    ) -> Answer:
+        """The answer to a request, on a kept connection or a new one, within its times.
 
         Raises `ConnectionFailed`, `TimedOut` or `NotCurlew`.
         """
@@ -40,7 +42,7 @@ class BlockingPool:
             left_s = min(bound_s, self._connect_timeout_s)
             connection = BlockingConnection.open(node, self._tls, max(left_s, 0.001))
         try:
-            answer = connection.exchange(data, deadline_s)
+            answer = connection.exchange(data, deadline_s, begins_by_s)
         except BaseException:
             connection.close()
             raise

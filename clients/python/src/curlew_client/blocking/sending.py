@@ -193,37 +193,31 @@ class BlockingSender:
         is_long: bool = False,
         leader: str | None = None,
         first: str | None = None,
+        begins_by_s: float | None = None,
+        again: Callable[[], bytes] | None = None,
     ) -> Reply:
         """Another request, which may be repeated whatever happened. Takes no slot.
 
         `is_long`: it waits by intention, and says nothing about how fast the node is. `leader`: the
         URL of the node that is to do it for its own shard alone. `first`: of the node that is asked
         first, since it has what is asked for, or most of it; when its connection fails, any other
-        node is asked at once, once, which is none of the `retries`.
+        node is asked at once, once, which is none of the `retries`. `again`: makes the body for
+        another node, which is asked, once, when no byte of an answer has come until `begins_by_s`
+        of the monotonic clock; without it that ends the call.
         """
         session = self._session
         deadline_s = monotonic() + timeout_s
         attempts = Attempts(deadline_s, retries, may_repeat=True)
         if leader is not None:
             lines += NO_RELAY
+        way = _Asked(first if leader is None else leader, body, begins_by_s, again)
 
         def rendered(node: Node) -> bytes:
-            return session.render(node, method, target, lines, body)
-
-        way = Straight(first if leader is None else leader)
+            return session.render(node, method, target, lines, way.body)
 
         def recovers(error: CurlewError) -> bool:
-            if leader is not None or way.url is None or not isinstance(error, OF_THE_NODE):
-                return False
-            now_s = monotonic()
-            if is_long and isinstance(error, TimedOut):  # sends may do well there
-                session.routes.silent(way.url, now_s)
-                return False
-            session.routes.unreached(way.url, now_s)
-            if not isinstance(error, ConnectionFailed) or now_s >= deadline_s:
-                return False
-            way.url = None
-            return True
+            is_elsewhere = leader is None and isinstance(error, OF_THE_NODE)
+            return is_elsewhere and self._is_moved(way, error, deadline_s, is_long=is_long)
 
         def anywhere() -> None:
             way.url = leader
@@ -231,6 +225,24 @@ class BlockingSender:
         return self._attempt(
             attempts, deadline_s, rendered, recovers, anywhere, way=way, is_long=is_long
         )
+
+    def _is_moved(
+        self, way: "_Asked", error: CurlewError, deadline_s: float, *, is_long: bool
+    ) -> bool:
+        """Whether another node is asked at once, after one has failed."""
+        routes, now_s, url = self._session.routes, monotonic(), way.url
+        if url is not None and is_long and isinstance(error, TimedOut):  # sends may do well there
+            routes.silent(url, now_s)
+        elif url is not None:
+            routes.unreached(url, now_s)
+        if now_s >= deadline_s:
+            return False
+        if isinstance(error, TimedOut):
+            return way.is_asked_again()
+        if url is None or not isinstance(error, ConnectionFailed):
+            return False
+        way.url = None
+        return True
 
     def _attempt(
         self,
@@ -250,7 +262,8 @@ class BlockingSender:
             began_s = monotonic()
             answer: Answer | None = None
             try:
-                answer = self._pool.exchange(node, rendered(node), deadline_s)
+                begins_by_s = None if way is None else way.begins_by_s
+                answer = self._pool.exchange(node, rendered(node), deadline_s, begins_by_s)
                 error = None if _is_well(answer.status) else error_of(answer, node.url)
             except CurlewError as caught:
                 error = caught
@@ -274,6 +287,31 @@ class BlockingSender:
             if move is not None:
                 move()
             pause(pause_s)
+
+
+class _Asked(Straight):
+    """Where a request goes that may be repeated, and its body."""
+
+    __slots__ = ("_again", "body")
+
+    def __init__(
+        self,
+        url: str | None,
+        body: bytes,
+        begins_by_s: float | None,
+        again: Callable[[], bytes] | None,
+    ) -> None:
+        super().__init__(url, begins_by_s)
+        self.body = body
+        self._again = again
+
+    def is_asked_again(self) -> bool:
+        """Whether another node is asked, with another body: once, for all the time that is left."""
+        if self._again is None:
+            return False
+        self.body, self._again = self._again(), None
+        self.url = self.begins_by_s = None
+        return True
 
 
 def _is_well(status: int) -> bool:

@@ -91,13 +91,15 @@ def java_hash(text: str) -> int:
 
 
 class Straight:
-    """Where the attempts of a request of one shard go."""
+    """Where the attempts of a request of one shard go, and how long each may be silent."""
 
-    __slots__ = ("url",)
+    __slots__ = ("begins_by_s", "url")
 
-    def __init__(self, url: str | None) -> None:
+    def __init__(self, url: str | None, begins_by_s: float | None = None) -> None:
         self.url = url
         """Of the leader; None: any node, which relays."""
+        self.begins_by_s = begins_by_s
+        """Until when an answer has to have begun, by the monotonic clock; None: no such bound."""
 
 
 class Way(Straight):

@@ -14,7 +14,7 @@ from curlew_client.producing.routes import Routes
 from typing_extensions import override
 
 from tests.client.assigned.test_assigned_share import told
-from tests.client.assigned.test_shared_pulls import BOTH, ScriptedPulls
+from tests.client.assigned.test_shared_pulls import BOTH, Clock, ScriptedPulls
 
 pytestmark = pytest.mark.anyio
 
@@ -71,7 +71,7 @@ class Waiting(ScriptedPulls):
     """The sign of life behind the first poll is answered when the test says so."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(Clock())
         self.took: list[dict[str, Any]] = []
         self._took = self.took.extend
         self.may_answer, self.was_asked = asyncio.Event(), asyncio.Event()

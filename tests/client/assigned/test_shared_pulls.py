@@ -5,15 +5,18 @@ Without a node: a script of answers, and a clock that the test sets.
 
 import json
 from collections.abc import AsyncIterator
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from curlew_client.assigned import pulling
 from curlew_client.assigned.options import member_options
-from curlew_client.assigned.pulling import FRESH_S, SharedPulls
+from curlew_client.assigned.pulling import FRESH_S, SharedPulls, given_done
 from curlew_client.assigned.records import Polled, QueueName
+from curlew_client.assigned.running import Patience, ask
 from curlew_client.assigned.share import Said
+from curlew_client.consuming.decisions import Decision
 from curlew_client.errors import ConnectionFailed, InvalidRequest, StaleGeneration
 from typing_extensions import override
 
@@ -37,7 +40,11 @@ class Clock:
 class ScriptedPulls(SharedPulls):
     """Each poll has the next answer of the script."""
 
-    def __init__(self) -> None:
+    takes_s = 0.0
+    """How long a poll takes, by the clock of the test."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
         session: Any = SimpleNamespace(client_id="me", connect_timeout_s=1, timeout_s=1)
         sender: Any = SimpleNamespace(call=self.called)
         options = member_options("billing", "orders")
@@ -51,6 +58,7 @@ class ScriptedPulls(SharedPulls):
     @override
     async def _ask(self, body: bytes, said: Said, wait_s: float) -> Any:
         self.said.append(json.loads(body))
+        self.clock.now_s += self.takes_s
         answer = self.script.pop(0)
         if isinstance(answer, Exception):
             self._share.unanswered(said)
@@ -84,7 +92,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 async def pulls(clock: Clock) -> AsyncIterator[ScriptedPulls]:
     """Three messages of the first queue are read, and one of them is given."""
-    found = ScriptedPulls()
+    found = ScriptedPulls(clock)
     found.script.append(gave(ONE, 0, 1, 2))
     assert await found.offsets() == [(0, 0)]
     yield found
@@ -133,6 +141,43 @@ async def test_what_comes_with_a_new_queue_is_at_work_once_it_is_given(
     pulls.script.append((new, [(three, [message(0, three)])]))
     assert await pulls.offsets(5) == [(0, 1), (0, 2), (2, 0)]
     assert pulls.queues[three].busy
+
+
+async def test_what_no_shard_takes_is_said_no_longer_than_the_timeout(
+    pulls: ScriptedPulls,
+) -> None:
+    given_done([*pulls.queues[ONE]._held])
+    pulls.said.clear()
+    pulls.takes_s = 0.6  # of 1 s
+    pulls.script += [nothing(*BOTH)] * 3
+    await pulls.say()
+    assert len(pulls.said) == 2
+
+
+async def test_a_poll_for_another_node_says_the_same_and_waits_not(pulls: ScriptedPulls) -> None:
+    found, _ = await pulls.read(5, 0.0, ())
+    pulls.hand_back(Decision("nack", found[0]))
+    share = pulls._share
+    body, said = share.poll(10, 2.0)
+    asked: dict[str, Any] = {}
+
+    async def call(*_given: Any, **named: Any) -> Any:
+        asked.update(named)
+        assert not share._unsure
+        asked["body"] = named["again"]()
+        raise ConnectionFailed("its node is down", "unknown")
+
+    async def leader_of_most(_queues: Any) -> None:
+        return None
+
+    sender: Any = SimpleNamespace(call=call, leader_of_most=leader_of_most)
+    began_s = monotonic()
+    with pytest.raises(ConnectionFailed):
+        await ask(sender, share, body, said, Patience(2.0, 10.0), lambda _decision: None)
+    assert json.loads(asked["body"]) == {**json.loads(body), "wait": 0}
+    assert share._unsure == {(ONE, 1)}, "the silent node may have taken it back"
+    assert asked["timeout_s"] == 12.0
+    assert 7.0 <= asked["begins_by_s"] - began_s < 12.0
 
 
 async def test_a_pause_holds_nothing_when_more_is_read(pulls: ScriptedPulls) -> None:

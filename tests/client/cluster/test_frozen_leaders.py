@@ -14,7 +14,8 @@ from curlew_client.aio.pool import AsyncPool
 from curlew_client.assigned.pull_consumer import PullConsumer
 from curlew_client.options import Node
 
-from tests.client.cluster.test_killed_leaders import QUEUES, TOPIC, Cluster, cluster
+from tests.client.cluster.test_killed_leaders import QUEUES, Cluster, cluster
+from tests.history.worker import TOPIC
 from tests.support.nodes.waiting import wait_until
 
 __all__ = ["cluster"]

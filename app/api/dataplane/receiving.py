@@ -259,7 +259,7 @@ def invisible_ms_of(text: str | None, ms: int | None, query: Query) -> int | Non
 
 
 def _bounded(name: str, asked: int | None, query: Query, high: int) -> int | None:
-    value = agreed(name, asked, query.integer(name, low=1))
+    value = agreed(name, asked, query.integer(name, low=1, high=high))
     if value is not None and value > high:
         raise InvalidRequest(
             f"{name} is {value}; it must be from 1 to {high}",

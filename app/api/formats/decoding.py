@@ -7,7 +7,7 @@ In a batch a faulty entry is an error in its own place, so that the others can b
 import re
 from collections.abc import Sequence
 from itertools import islice
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, get_args
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -18,15 +18,11 @@ from app.api.formats.wire import (
     BatchEntry,
     BatchRequest,
     DeadLetterBody,
-    DeadLetterEntry,
     Envelope,
     ExtendBody,
-    ExtendEntry,
     NackBody,
-    NackEntry,
     ReceiptChange,
     ReceiveBody,
-    SendEntry,
     SettleBody,
 )
 from app.api.http.errors import FieldError, InvalidBody, UnsupportedFeature, did_you_mean
@@ -79,33 +75,44 @@ _T = TypeVar("_T", bound=Struct)
 class BodyDecoder(Generic[_T]):
     """Decodes one kind of request body; every fault becomes a problem with its JSON pointer."""
 
-    def __init__(self, kind: type[_T], *nested: type[Struct]) -> None:
+    def __init__(self, kind: type[_T]) -> None:
         self.kind = kind
         self._decode = msgspec.json.Decoder(kind).decode
-        kinds: tuple[type[Struct], ...] = (kind, *nested)
-        fields = [[field.name for field in msgspec.structs.fields(each)] for each in kinds]
-        self.own_fields = sorted(fields[0])
-        self.known_fields = sorted({name for names in fields for name in names})
-        """Those of what is nested in it, too."""
 
     def decode(self, body: bytes | Raw) -> _T:
         if not body:
             raise InvalidBody(
                 "the request body is empty",
-                hint="send JSON; known here: " + ", ".join(self.own_fields),
+                hint="send JSON; known here: " + ", ".join(fields_at(self.kind)),
             )
         try:
             return self._decode(body)
         except DECODE_FAULTS as error:
-            raise decode_fault(error, body, self.own_fields, self.known_fields) from error
+            raise decode_fault(error, body, self.kind) from error
 
 
-def decode_fault(
-    error: Exception, body: bytes | Raw, own_fields: Sequence[str], known_fields: Sequence[str]
-) -> CurlewError:
-    """The problem that a failed decode stands for; `known_fields` are those of nested ones, too."""
-    whole = _fault_of_the_whole(error, body, own_fields)
-    return whole or _fault_of_a_field(error, known_fields)
+def decode_fault(error: Exception, body: bytes | Raw, kind: type[Struct]) -> CurlewError:
+    """The problem that a failed decode of a `kind` stands for."""
+    whole = _fault_of_the_whole(error, body, fields_at(kind))
+    return whole or _fault_of_a_field(error, kind)
+
+
+def fields_at(kind: type[Struct], pointer: str = "") -> list[str]:
+    """The fields, sorted, that an object has where `pointer` points in the JSON of a `kind`."""
+    found: type[Struct] | None = kind
+    for step in pointer.split("/")[1:]:
+        if found is None or step.isdigit():
+            continue
+        types = [each.type for each in msgspec.structs.fields(found) if each.name == step]
+        found = _struct_in(types[0]) if types else None
+    return [] if found is None else sorted(each.name for each in msgspec.structs.fields(found))
+
+
+def _struct_in(annotation: object) -> type[Struct] | None:
+    """The struct that the values of a field are, or have in them."""
+    if isinstance(annotation, type) and issubclass(annotation, Struct):
+        return annotation
+    return next(filter(None, map(_struct_in, get_args(annotation))), None)
 
 
 def shown_fault(error: Exception) -> str:
@@ -147,7 +154,7 @@ def _fault_of_the_whole(
     return None
 
 
-def _fault_of_a_field(error: Exception, known_fields: Sequence[str]) -> CurlewError:
+def _fault_of_a_field(error: Exception, kind: type[Struct]) -> CurlewError:
     """The problem that a failed decode of an object stands for."""
     detail, _, path = str(error).partition(" - at `$")
     pointer = _pointer(path.rstrip("`"))
@@ -160,6 +167,7 @@ def _fault_of_a_field(error: Exception, known_fields: Sequence[str]) -> CurlewEr
     if marker not in detail:
         return InvalidBody(detail, [FieldError(pointer, detail)] if pointer or path else [])
     name = detail.partition(marker)[2].rstrip("`")
+    hint = did_you_mean(name, fields_at(kind, pointer))
     pointer = f"{pointer}/{name}"
     if name in FIELDS_OF_LATER_VERSIONS:
         return UnsupportedFeature(
@@ -168,7 +176,7 @@ def _fault_of_a_field(error: Exception, known_fields: Sequence[str]) -> CurlewEr
             pointer=pointer,
         )
     fault = FieldError(pointer, f"unknown field {name!r}")
-    return InvalidBody(fault.detail, [fault], hint=did_you_mean(name, known_fields))
+    return InvalidBody(fault.detail, [fault], hint=hint)
 
 
 def _in_words(detail: str, pointer: str) -> str:
@@ -196,9 +204,9 @@ def _pointer(path: str) -> str:
 
 envelope_decoder: Final = BodyDecoder(Envelope)
 entry_decoder: Final = BodyDecoder(BatchEntry)
-batch_decoder: Final = BodyDecoder(BatchRequest, BatchEntry)
+batch_decoder: Final = BodyDecoder(BatchRequest)
 receive_decoder: Final = BodyDecoder(ReceiveBody)
-settle_decoder: Final = BodyDecoder(SettleBody, NackEntry, ExtendEntry, DeadLetterEntry, SendEntry)
+settle_decoder: Final = BodyDecoder(SettleBody)
 ack_decoder: Final = BodyDecoder(AckBody)
 nack_decoder: Final = BodyDecoder(NackBody)
 extend_decoder: Final = BodyDecoder(ExtendBody)

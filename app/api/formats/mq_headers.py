@@ -18,7 +18,7 @@ from app.api.http.errors import UnknownParameter, UnsupportedFeature, did_you_me
 from app.api.http.parameters import INT64_MAX, Query, agreed, flag_of, integer_of, timeout_s_of
 from app.api.http.request_context import Headers
 from app.domain.errors import IllegalProperty, InvalidRequest
-from app.domain.limits import NAME_CHARS_MAX
+from app.domain.limits import CLIENT_ID_CHARS_MAX
 from app.domain.message import FLAG_MAX, FLAG_MIN
 from app.domain.positions import FlushMode, TimestampMs
 
@@ -123,9 +123,9 @@ class SendOptions(Struct):
 
 def client_id_of(text: str) -> str:
     """What a client calls itself."""
-    if not 1 <= len(text) <= NAME_CHARS_MAX:
+    if not 1 <= len(text) <= CLIENT_ID_CHARS_MAX:
         raise InvalidRequest(
-            f"client_id has {len(text)} characters; it must have 1 to {NAME_CHARS_MAX}",
+            f"client_id has {len(text)} characters; it must have 1 to {CLIENT_ID_CHARS_MAX}",
             fields={"parameter": "client_id"},
         )
     return text

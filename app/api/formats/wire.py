@@ -19,6 +19,7 @@ from app.domain.consumers.consumption import ConsumptionEffect
 from app.domain.handles.receipt import HANDLE_CHARS_MAX
 from app.domain.limits import (
     ATTEMPT_ID_CHARS_MAX,
+    CLIENT_ID_CHARS_MAX,
     CONTENT_TYPE_BYTES_MAX,
     DURATION_CHARS_MAX,
     ENTRY_ID_CHARS_MAX,
@@ -101,7 +102,7 @@ ReasonText = Annotated[
     str, Meta(description="what is beyond `reason_bytes_max` bytes is cut; it is for people")
 ]
 TopicText = Annotated[str, Meta(extra_json_schema={"maxLength": NAME_CHARS_MAX})]
-ClientIdText = Annotated[str, Meta(extra_json_schema={"maxLength": NAME_CHARS_MAX})]
+ClientIdText = Annotated[str, Meta(extra_json_schema={"maxLength": CLIENT_ID_CHARS_MAX})]
 FilterText = Annotated[str, Meta(extra_json_schema={"maxLength": FILTER_CHARS_MAX})]
 CountAttempt = Annotated[
     bool,

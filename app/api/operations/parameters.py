@@ -45,7 +45,7 @@ PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     ),
     "at": (TEXT, "where to start: earliest, latest (the default), or epoch milliseconds"),
     "client_id": (
-        _text(NAME_CHARS_MAX),
+        _text(CLIENT_ID_CHARS_MAX),
         "what the client calls itself: for lists, traces and max_in_flight_per_member",
     ),
     "attempt_id": (

@@ -40,7 +40,7 @@ from app.domain.errors import (
     InvalidRequest,
     TooManyRequests,
 )
-from app.domain.limits import ATTEMPT_ID_CHARS_MAX, NAME_CHARS_MAX, Limits
+from app.domain.limits import ATTEMPT_ID_CHARS_MAX, CLIENT_ID_CHARS_MAX, Limits
 
 HOLDERS_MAX: Final = 4_096
 """Clients of a group that are counted before those that hold nothing are dropped."""
@@ -307,8 +307,8 @@ class Receiver:
         """Raise when it can never succeed. Before the group is made or subscribed."""
         limits = self._limits
         check_wait(request.wait_s, limits)
-        if request.client_id is not None and not 1 <= len(request.client_id) <= NAME_CHARS_MAX:
-            raise InvalidRequest(f"client_id has 1 to {NAME_CHARS_MAX} characters")
+        if request.client_id is not None and not 1 <= len(request.client_id) <= CLIENT_ID_CHARS_MAX:
+            raise InvalidRequest(f"client_id has 1 to {CLIENT_ID_CHARS_MAX} characters")
         if request.attempt_id is not None and len(request.attempt_id) > ATTEMPT_ID_CHARS_MAX:
             raise InvalidRequest(
                 f"attempt_id has {len(request.attempt_id)} characters; at most"

@@ -5,11 +5,8 @@ from typing import Final
 from app.api.dataplane.polling.shapes import (
     HandBackEntry,
     PollBody,
-    PollCommitEntry,
-    PollPosition,
     PollQueue,
     PollStrategy,
-    PollSubscription,
 )
 from app.api.dataplane.settling import settles_of
 from app.api.formats.decoding import BodyDecoder
@@ -35,11 +32,7 @@ from app.domain.limits import (
 
 POLL_PARAMETERS: Final = frozenset({"wait", "force", "replace_subscription", "body"})
 
-poll_decoder: Final = BodyDecoder(
-    PollBody,
-    *(PollSubscription, PollStrategy, PollCommitEntry, HandBackEntry, PollPosition, PollQueue),
-    SettleBody,
-)
+poll_decoder: Final = BodyDecoder(PollBody)
 
 
 class _Names(dict[str, str]):

@@ -195,7 +195,7 @@ class PeerConnection(Connecting, Resumable):
 
     # --- one request
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send a part of the request, the first with its head."""
         self._transport.write(data)
 

@@ -14,6 +14,7 @@ from app.api.aims.places import Metadata
 from app.api.dataplane.client_watch import ClientWatch
 from app.api.dataplane.pulls.read_choice import ASKS_STALE
 from app.api.http.request_context import (
+    BODY_IN_PLACE,
     HEAD,
     WHOLE_BODY,
     ClientGone,
@@ -30,9 +31,15 @@ from app.api.relay.streams.carried_streams import pass_answer_on
 from app.api.relay.unanswered import interrupted, moved
 from app.domain.access.refusals import NotPermitted, PolicyTooOld, Unauthorized
 from app.domain.errors import CurlewError, RelayInterrupted, ShardUnavailable
-from app.domain.limits import MIB, Limits
+from app.domain.limits import KIB, MIB, Limits
 from app.runtime.direct import in_task
 
+Body = bytes | bytearray | memoryview
+READ_WHOLE_BYTES_MAX: Final = 2 * MIB
+"""Of a body of known length that is read to one piece before it is sent on, as frames are by who
+stores them: in parts it is copied four times. A larger one goes as it comes."""
+JOINED_BYTES_MAX: Final = 64 * KIB
+"""Of a body that is written with its head."""
 SENT_AGAIN_MAX: Final = MIB // 16
 """Bytes of a body that a node which follows reads before it sends it on, so that it can send it to
 another node where the first one leads no more."""
@@ -59,7 +66,9 @@ class Carrier:
         `ClientGone`."""
         # Out of the scope, where whoever looks after the client would take it away before the
         # request is sent once more.
-        body: bytes | None = exchange.scope.pop(WHOLE_BODY, None)
+        body: Body | None = exchange.scope.pop(WHOLE_BODY, None)
+        if body is None and _is_read_whole(exchange):
+            body = await exchange.read_own_body(READ_WHOLE_BYTES_MAX, batch_too_large)
         connection, url = await self._leaders.reach(exchange, shard)
         try:
             if not await self._exchange(exchange, connection, body, shard, sends=sends):
@@ -144,7 +153,7 @@ class Carrier:
         self,
         exchange: RequestContext,
         connection: PeerConnection,
-        body: bytes | None,
+        body: Body | None,
         shard: str,
         *,
         sends: bool,
@@ -178,7 +187,7 @@ class Carrier:
         self,
         exchange: RequestContext,
         connection: PeerConnection,
-        body: bytes | None,
+        body: Body | None,
         *,
         is_whole: bool,
         asks: str,
@@ -191,7 +200,13 @@ class Carrier:
             if body or b"content-length" in exchange.headers:
                 length = b"content-length: %d" % len(body)
             connection.may_be_whole = exchange.takes_written and not connection.is_to_head
-            connection.write(b"%b%b%b" % (head, late_lines(exchange, length), body))
+            head += late_lines(exchange, length)
+            if len(body) <= JOINED_BYTES_MAX:
+                connection.write(b"".join((head, body)))
+                return
+            connection.write(head)
+            connection.write(body)
+            await connection.drain()
             return
         size = exchange.headers.get(b"content-length")
         is_chunked = size is None
@@ -228,6 +243,16 @@ class Carrier:
         if memory is not None:
             memory.carried = key, head
         return head
+
+
+def _is_read_whole(exchange: RequestContext) -> bool:
+    """Whether a body that has not come whole is read to one piece."""
+    length = exchange.headers.get(b"content-length")
+    return (
+        length is not None
+        and BODY_IN_PLACE in exchange.scope
+        and int(length) <= READ_WHOLE_BYTES_MAX
+    )
 
 
 async def _answered(

@@ -72,8 +72,10 @@ async def test_a_node_without_queues_of_a_topic_sends_to_those_that_have_some(
     assert {each.json()["queue_id"] for each in sent} == {0, 1}
 
 
-async def test_large_bodies_go_and_come_in_parts(nodes: list[ServedNode]) -> None:
-    body = bytes(range(256)) * 8_192  # 2 MiB
+@pytest.mark.parametrize("kib", [64, 512, 2_048, 2_049, 3_000])
+async def test_large_bodies_go_and_come_in_parts(nodes: list[ServedNode], kib: int) -> None:
+    """Up to 2 MiB are read to one piece, larger ones go as they come."""
+    body = bytes(range(256)) * 4 * kib
     path = "/v1/topics/orders/messages?queue_id=2"
     sent = await nodes[0].client.post(path, content=body)
     assert sent.status_code == 201, sent.text

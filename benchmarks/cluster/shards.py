@@ -34,12 +34,16 @@ from benchmarks.cluster.loads import (
 )
 from benchmarks.cluster.starting import started
 from benchmarks.load import Work, generate, wrk
+from benchmarks.rows import posting
 from tests.support.metadata.postgres import PostgresServer
 from tests.support.nodes.waiting import wait_until
 
 SHARDS: Final = ("a", "b", "c")
 BATCH_MESSAGES: Final = 300
 IDLE_S: Final = 20
+PACED_SINGLES_PER_S: Final = 2_000
+PACED_FRAMES_PER_S: Final = 50
+"""Of each of three connections: a third to a half of what the machine can do."""
 _STATEMENT: Final = re.compile(r"LOG: +(?:statement|execute [^:]*): (?!BEGIN|COMMIT|ROLLBACK)")
 
 Figures = dict[str, list[float]]
@@ -134,17 +138,42 @@ def measure_spread(found: Nodes, where: str, seconds: float, into: Figures) -> N
     rate, cost = found.cost_us(singles, seconds)
     into[f"spread single rate {where}"].append(rate)
     into[f"spread single {where}"].append(cost)
-    run = partial(_moved, _frames_at_leaders(found.urls), "", len(found.urls), seconds)
-    rate, cost = found.cost_us(run, seconds)
+    frames = _at_leaders(found.urls, posting_frames)
+    rate, cost = found.cost_us(partial(_moved, frames, "", 3, seconds), seconds)
     into[f"spread frames rate {where}"].append(rate)
     into[f"spread frames {where}"].append(cost)
+    for kind, work, per_second in (
+        ("single", _at_leaders(found.urls, _posting_one), PACED_SINGLES_PER_S),
+        ("frames", frames, PACED_FRAMES_PER_S),
+    ):
+        run = partial(_moved, _paced(work, per_second), "", 3, seconds)
+        into[f"paced {kind} {where}"].append(found.cost_us(run, seconds)[1])
 
 
-def _frames_at_leaders(urls: list[str]) -> Work:
+def _posting_one(queue_id: int) -> Work:
+    return posting(send_path(queue_id), BODY, 1)
+
+
+def _at_leaders(urls: list[str], posting_to: Callable[[int], Work]) -> Work:
     def work(_url: str, number: int) -> Iterator[int]:
-        return posting_frames(number)(urls[number], number)
+        return posting_to(number)(urls[number], number)
 
     return work
+
+
+def _paced(work: Work, per_second: int) -> Work:
+    """So many exchanges a second of each process."""
+
+    def paced(url: str, number: int) -> Iterator[int]:
+        steps = work(url, number)
+        yield next(steps)
+        due_s = time.perf_counter()
+        for moved in steps:
+            due_s += 1 / per_second
+            time.sleep(max(0.0, due_s - time.perf_counter()))
+            yield moved
+
+    return paced
 
 
 def measure_idle(server: PostgresServer, found: Nodes, into: Figures) -> None:
@@ -176,6 +205,8 @@ _ROWS: Final = (
     ("the same, µs a message", "one", "three", "spread single"),
     ("frames at leaders, messages a second", "one", "three", "spread frames rate"),
     ("the same, µs a message", "one", "three", "spread frames"),
+    ("6,000 single sends a second at leaders, µs a message", "one", "three", "paced single"),
+    ("150 frames a second at leaders, µs a message", "one", "three", "paced frames"),
 )
 
 

@@ -121,6 +121,7 @@ class NodeServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                reset_contextvars=True,  # a request that was pipelined is begun by another one
                 interface="asgi3",
                 lifespan="off",
                 loop="uvloop",

@@ -5,6 +5,10 @@ takes a turn of the event loop. A `DirectRun` takes the first step in its caller
 coroutine waits for a `Resumable`, that calls it back; where it waits for anything else, it goes on
 as a task, which is made only then.
 
+It has a context of its own, as a task has: what resumes it is another request's append, or a
+connection that another request has made, and these are in contexts of theirs, with namespace and
+caller.
+
 Without a task `asyncio.timeout`, `TaskGroup` and some database drivers refuse to work. Who may come
 to one of them before any other wait says `await in_task()`. Event loop only.
 """
@@ -13,6 +17,7 @@ import asyncio
 import threading
 import types
 from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context
 from typing import Any, Final
 
 Run = Coroutine[Any, Any, None]
@@ -63,11 +68,13 @@ async def in_task() -> None:
 
 
 class DirectRun:
-    """One coroutine, and how it goes on: in the thread that has made this."""
+    """One coroutine, and how it goes on: in the thread that has made this, and in a context that
+    begins empty. `start_task` is given what is left of it, and that context."""
 
-    __slots__ = ("_coroutine", "_start_task", "_step")
+    __slots__ = ("_context", "_coroutine", "_start_task", "_step")
 
-    def __init__(self, coroutine: Run, start_task: Callable[[Run], object]) -> None:
+    def __init__(self, coroutine: Run, start_task: Callable[[Run, Context], object]) -> None:
+        self._context = Context()
         self._coroutine = coroutine
         self._start_task = start_task
         self._step = _steps.own
@@ -77,7 +84,7 @@ class DirectRun:
         step = self._step
         before, step.is_direct = step.is_direct, True
         try:
-            awaited = self._coroutine.send(None)
+            awaited = self._context.run(self._coroutine.send, None)
         except StopIteration:
             return
         finally:
@@ -85,7 +92,7 @@ class DirectRun:
         if isinstance(awaited, Resumable):
             awaited.then(self.go_on)
         else:
-            self._start_task(_rest(self._coroutine, awaited))
+            self._start_task(_rest(self._coroutine, awaited), self._context)
 
 
 async def _rest(coroutine: Run, awaited: object) -> None:

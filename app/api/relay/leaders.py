@@ -3,6 +3,7 @@ only."""
 
 import asyncio
 from collections.abc import Callable
+from contextvars import Context
 from typing import Final
 
 from app.api.aims.places import Metadata
@@ -137,7 +138,7 @@ class Leaders:
         loop = asyncio.get_running_loop()
         self._carried[connection] = loop.time(), watch
         if self._look is None:
-            self._look = loop.call_later(WATCH_AFTER_S, self._watch_slow)
+            self._look = loop.call_later(WATCH_AFTER_S, self._watch_slow, context=Context())
 
     def _watch_slow(self) -> None:
         loop = asyncio.get_running_loop()

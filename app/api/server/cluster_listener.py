@@ -247,6 +247,7 @@ class ClusterListener:
         self._connections = Connections(own)
         self._config = uvicorn.Config(
             app,
+            reset_contextvars=True,
             lifespan="off",
             http=guarded(self._connections),
             ws="none",

@@ -17,6 +17,7 @@ import itertools
 import logging
 import secrets
 from collections.abc import Callable
+from contextvars import Context
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -416,8 +417,8 @@ class HttpProtocol(HttpToolsProtocol):
         self.deadline = NEVER
         DirectRun(cycle.run_asgi(self.app), self._start_task).go_on()
 
-    def _start_task(self, run: Run) -> None:
-        task = self.loop.create_task(run)
+    def _start_task(self, run: Run, context: Context) -> None:
+        task = self.loop.create_task(run, context=context)
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
 

@@ -133,7 +133,7 @@ async def test_what_has_begun_in_this_turn_is_waited_for() -> None:
     tasks: list[asyncio.Task[None]] = []
     scope = http_scope("GET", PULL, [LOCAL], b"")
     request = DirectRun(
-        term(scope, events_of(), send), lambda run: tasks.append(asyncio.ensure_future(run))
+        term(scope, events_of(), send), lambda run, _: tasks.append(asyncio.ensure_future(run))
     )
 
     async def begin_and_end() -> None:

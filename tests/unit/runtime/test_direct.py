@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Generator
+from contextvars import Context, ContextVar
 
 import pytest
 from typing_extensions import override
@@ -10,6 +11,8 @@ from app.runtime.direct import DirectRun, Resumable, Run, has_task, in_task
 from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
+
+_OF_WHOM: ContextVar[str] = ContextVar("of_whom", default="nobody")
 
 
 @pytest.fixture
@@ -39,8 +42,11 @@ class Started:
 
     def start(self, run: Run) -> None:
         loop = asyncio.get_running_loop()
-        direct = DirectRun(run, lambda rest: self.tasks.append(loop.create_task(rest)))
-        loop.call_soon(direct.go_on)
+
+        def start_task(rest: Run, context: Context) -> None:
+            self.tasks.append(loop.create_task(rest, context=context))
+
+        loop.call_soon(DirectRun(run, start_task).go_on)
 
 
 async def test_it_needs_no_task_for_what_calls_back() -> None:
@@ -131,9 +137,31 @@ async def test_who_needs_a_task_gets_one() -> None:
     assert seen == [started.tasks[0]] * 2
 
 
+async def test_what_resumes_it_leaves_nothing_of_its_context() -> None:
+    """Neither the first step, nor one behind a wait, nor the task that is left of it."""
+    started, bell, seen = Started(), Bell(), list[str]()
+
+    async def run() -> None:
+        seen.append(_OF_WHOM.get())
+        await bell
+        seen.append(_OF_WHOM.get())
+        _OF_WHOM.set("own")
+        await asyncio.sleep(0)
+        seen.append(_OF_WHOM.get())
+
+    _OF_WHOM.set("another")
+    started.start(run())
+    await until(lambda: len(seen) == 1)
+    assert bell.ring is not None
+    bell.ring()
+    await until(lambda: len(seen) == 3)
+    assert seen == ["nobody", "nobody", "own"]
+    assert _OF_WHOM.get() == "another"
+
+
 async def test_what_it_raises_is_raised_to_whoever_goes_on() -> None:
     async def run() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        DirectRun(run(), lambda _: None).go_on()
+        DirectRun(run(), lambda _, __: None).go_on()

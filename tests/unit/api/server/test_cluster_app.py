@@ -40,7 +40,7 @@ async def test_what_the_other_node_knows_more_is_asked_for_within_a_task() -> No
     started: list[asyncio.Task[None]] = []
     run = DirectRun(
         app(scope, cast("Receive", never), cast("Send", never)),
-        lambda rest: started.append(asyncio.ensure_future(rest)),
+        lambda rest, _: started.append(asyncio.ensure_future(rest)),
     )
     asyncio.get_running_loop().call_soon(run.go_on)  # as a connection's bytes do
     await until(lambda: bool(answered))

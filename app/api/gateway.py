@@ -51,6 +51,7 @@ from app.api.http.request_context import (
     ClientGone,
     Event,
     HeadMemory,
+    KnownAim,
     Receive,
     RequestContext,
     Scope,
@@ -147,8 +148,9 @@ class Gateway:
             await self._forwarded.note(scope)
         try:
             self._admission.admit(exchange)
-            others, shard = self._others_for(scope)
-            if others is not None and shard is None:
+            relay = self._relay
+            others = relay if relay is not None and relay.has_others else None
+            if others is not None and names_one(exchange.mq_headers, exchange.query):
                 await self._learn_of_namespace(exchange, others)
             found = self._router.find(scope)
             if found is None:
@@ -159,7 +161,7 @@ class Gateway:
             sends, operation_id, name = operation.sends, operation.operation_id, names[0]
             if not operation.is_direct:
                 await in_task()
-            handler = self._checked(exchange, operation, handler, names, others, shard)
+            handler = self._checked(exchange, operation, handler, names, others)
             await handler(exchange, *names)
         except CurlewError as error:
             self._note_denial(exchange, error)
@@ -178,12 +180,14 @@ class Gateway:
                 self._end(exchange, operation_id, seconds)
 
     def _carried_or(
-        self, relay: Relay, operation: Operation, handler: Handler, shard: str | None
+        self, relay: Relay, exchange: RequestContext, operation: Operation, handler: Handler
     ) -> Handler:
         """The handler; before it, as there are other shards, the node that leads the one that
-        the request is aimed at: `shard`, where that is known."""
-        if shard is not None:
-            return partial(_carry, relay, operation, shard)
+        the request is aimed at, unless it is known which one that is."""
+        known = _known_aim(relay, exchange)
+        if known is not None:
+            shard = known.shard
+            return handler if shard is HERE else partial(_carry, relay, operation, shard)
 
         async def carry(exchange: RequestContext, *names: str) -> None:
             stored: tuple[str, ...] = names
@@ -201,7 +205,7 @@ class Gateway:
             if not isinstance(aimed, Asks) and _is_of_head_alone(relay, operation, stored):
                 memory: HeadMemory | None = exchange.scope.get(HEAD)
                 if memory is not None:
-                    memory.aimed_by, memory.aimed_at = stamp, aimed
+                    memory.aim = KnownAim(stamp, exchange.namespace, aimed)
             if aimed is not HERE and await relay.carry(exchange, operation, stored, aimed):
                 return
             if is_new:
@@ -211,22 +215,8 @@ class Gateway:
 
         return carry
 
-    def _others_for(self, scope: Scope) -> tuple[Relay | None, str | None]:
-        """The way to other shards, and that of requests with this head where it is known. No way:
-        there are none, or such requests are for this node's shard."""
-        relay = self._relay
-        if relay is None or not relay.has_others:
-            return None, None
-        memory: HeadMemory | None = scope.get(HEAD)
-        if memory is None or memory.aimed_by is not relay.places.stamp:
-            return relay, None
-        shard = memory.aimed_at
-        return None if shard is None else relay, shard
-
     async def _learn_of_namespace(self, exchange: RequestContext, relay: Relay) -> None:
         """Hear of a namespace that nobody knows here: another node may have made it just now."""
-        if not names_one(exchange.mq_headers, exchange.query):
-            return
         with suppress(CurlewError):  # what is wrong with it is said later
             found = namespace_of_request(exchange.mq_headers, exchange.query, EVERY)
             if found.namespace and found.namespace not in self._admission.namespaces():
@@ -292,10 +282,8 @@ class Gateway:
         handler: Handler,
         names: tuple[str, ...],
         others: Relay | None,
-        shard: str | None,
     ) -> Handler:
-        """The handler for this request, by way of `others` where there are other shards, and at
-        once to `shard` where that is known. Raises
+        """The handler for this request, by way of `others` where there are other shards. Raises
         when the caller may not, when the operation cannot be carried out for it, or not now."""
         if exchange.mq_headers or exchange.scope["query_string"]:
             self._admission.resolve_namespace(exchange)
@@ -313,7 +301,7 @@ class Gateway:
         if exchange.makes or exchange.namespace:
             handler = _prepared(exchange, operation, handler)
         if others is not None and not others.follows:  # one that follows has handlers that carry
-            handler = self._carried_or(others, operation, handler, shard)
+            handler = self._carried_or(others, exchange, operation, handler)
         if operation.waits and self._quotas is not None:
             handler = self._quotas.parking(operation, handler)
         return handler
@@ -414,6 +402,15 @@ def _is_of_head_alone(relay: Relay, operation: Operation, stored: tuple[str, ...
         return False
     topic = relay.places.topic(stored[0])
     return topic is not None and topic.is_open_here
+
+
+def _known_aim(relay: Relay, exchange: RequestContext) -> KnownAim | None:
+    """What a request is for, where that was found for one with the same head, and holds."""
+    memory: HeadMemory | None = exchange.scope.get(HEAD)
+    aim = None if memory is None else memory.aim
+    if aim is None or aim.stamp is not relay.places.stamp or aim.namespace != exchange.namespace:
+        return None
+    return aim
 
 
 async def _carry(

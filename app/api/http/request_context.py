@@ -118,14 +118,24 @@ class ConnectionMemory:
             self.when_lost()
 
 
+class KnownAim(NamedTuple):
+    """What requests with the same head are for, as long as both of what it was found by are so."""
+
+    stamp: object
+    """Of what is known of the cluster (`Places.stamp`)."""
+    namespace: str
+    """That they are in, which may be their caller's and not the head's."""
+    shard: str | None
+    """None: that of this node."""
+
+
 class HeadMemory:
     """What is remembered of requests of one connection that have the same head but for the length
     of the body: who was admitted, by what was known. All of their headers are the same, so nothing
     but what may change meanwhile has to be looked at again."""
 
     __slots__ = (
-        "aimed_at",
-        "aimed_by",
+        "aim",
         "carried",
         "ends_alike",
         "envelope",
@@ -141,10 +151,8 @@ class HeadMemory:
         """Whether another node has carried them here: they differ in the last three headers."""
         self.envelope: Any = None
         """That they came in (`api.relay.envelope`); None: it was not opened so far."""
-        self.aimed_at: str | None = None
-        """The shard that they are for; None: that of this node."""
-        self.aimed_by: object = None
-        """The stamp of what was known of the cluster when that was found; None: it was not."""
+        self.aim: KnownAim | None = None
+        """What they are for; None: it has to be found."""
         self.own_headers: Headers = []
         """With `envelope`, those of the client before the ones that differ."""
         self.says_nothing_more = False

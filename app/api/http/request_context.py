@@ -132,7 +132,9 @@ class KnownAim(NamedTuple):
 class HeadMemory:
     """What is remembered of requests of one connection that have the same head but for the length
     of the body: who was admitted, by what was known. All of their headers are the same, so nothing
-    but what may change meanwhile has to be looked at again."""
+    but what may change meanwhile has to be looked at again: whoever keeps a part here keeps what
+    it was found by beside it, and compares that each time. Carried requests, which `ends_alike`
+    names, differ in client and request id as well, so nothing is kept of these."""
 
     __slots__ = (
         "aim",

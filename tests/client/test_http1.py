@@ -67,7 +67,10 @@ def test_a_broken_off_answer_is_none() -> None:
         b"HTTP/1.1 abc\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: -4\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        *(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%b\r\n" % size
+            for size in (b"zz", b"-1", b"0x5", b"1_0", b";x")
+        ),
         PLAIN + b"more",
     ],
 )
@@ -152,7 +155,10 @@ def test_a_refusal_is_the_error_that_it_says() -> None:
         ((CHUNKS, b"9\r\nid"), ConnectionFailed, "broke: the node closed it"),
         ((b"HTTP/1.1 404 X\r\nContent-Length: 9\r\n\r\nx",), ConnectionFailed, "closed it"),
         ((b"SSH-2.0-OpenSSH\r\n",), NotCurlew, "does not speak HTTP"),
-        ((CHUNKS, b"x\r\n"), NotCurlew, "a chunk has no size"),
+        *(
+            ((CHUNKS, size + b"\r\n"), NotCurlew, "a chunk has no size")
+            for size in (b"x", b"-1", b"0x5", b"1_0", b"")
+        ),
         ((CHUNKS, b"fffffffff\r\n"), NotCurlew, "a chunk has more than"),
         ((b"HTTP/1.1 200 OK\r\n\r\n<html>\n",), NotCurlew, "not as a Curlew node does"),
     ],

@@ -14,6 +14,7 @@ from curlew_client.wire.http1 import (
     Answer,
     AnswerParser,
     MalformedAnswer,
+    chunk_size,
 )
 from curlew_client.wire.problems import check_is_curlew, error_of
 
@@ -78,10 +79,7 @@ def _begun(file: BufferedReader, url: str) -> Answer:
 def _chunks(file: BufferedReader) -> Iterator[bytes]:
     while True:
         line = file.readline(_SIZE_BYTES_MAX) or _ended()
-        try:
-            size = int(line.partition(b";")[0], 16)
-        except ValueError:
-            raise MalformedAnswer("a chunk has no size") from None
+        size = chunk_size(line)
         if size == 0:
             return
         if size > ANSWER_BYTES_MAX:

@@ -12,6 +12,7 @@ ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 
 _SAFE_IN_HEADERS: Final = "!#$&'()*+,-./0123456789:;<=>?@[\\]^_`{|}~"
 _BODILESS: Final = frozenset({204, 304})
+_HEX_DIGITS: Final = frozenset(b"0123456789abcdefABCDEF")
 
 
 class MalformedAnswer(ValueError):
@@ -138,10 +139,7 @@ class AnswerParser:
             line_end = self._buffer.find(b"\r\n", at)
             if line_end < 0:
                 return None
-            try:
-                size = int(bytes(memoryview(self._buffer)[at:line_end]).partition(b";")[0], 16)
-            except ValueError:
-                raise MalformedAnswer("a chunk has no size") from None
+            size = chunk_size(bytes(memoryview(self._buffer)[at:line_end]))
             at = line_end + 2
             if size == 0:
                 is_whole = self._buffer.startswith(b"\r\n", at)
@@ -151,6 +149,14 @@ class AnswerParser:
                 return None
             parts.append(bytes(memoryview(self._buffer)[at : at + size]))
             at += size + 2
+
+
+def chunk_size(line: bytes) -> int:
+    """The size in the line before a chunk. Raises `MalformedAnswer`."""
+    digits = line.partition(b";")[0].rstrip()
+    if not _HEX_DIGITS.issuperset(digits) or not digits:  # `int` takes signs, `0x` and `_`
+        raise MalformedAnswer("a chunk has no size")
+    return int(digits, 16)
 
 
 def _length_of(head: bytes, status: int) -> int | None:

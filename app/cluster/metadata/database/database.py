@@ -135,16 +135,17 @@ def _ask_those_that_may_be_closed(engine: SyncEngine) -> None:
         used_s = entry.info.get(_USED_S)
         if used_s is None:  # it is new
             return
-        if monotonic() - used_s < ASKED_AFTER_IDLE_S and not _has_news(entry):
-            return
         try:
+            if monotonic() - used_s < ASKED_AFTER_IDLE_S and not _has_news(entry):
+                return
             engine.dialect.do_ping(connection)
         except engine.dialect.loaded_dbapi.Error as error:
             raise InvalidatePoolError from error
 
 
 def _has_news(entry: ConnectionPoolEntry) -> bool:
-    """Whether the server has said something while nobody asked, or closed the connection."""
+    """Whether the server has said something while nobody asked, or closed the connection. Raises
+    the driver's `OperationalError` for a connection that libpq has given up."""
     poll = select.poll()
     poll.register(entry.driver_connection.fileno(), select.POLLIN)  # type: ignore[union-attr]
     return bool(poll.poll(0))

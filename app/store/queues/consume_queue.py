@@ -71,6 +71,7 @@ class ConsumeQueue:
         "_file_bytes",
         "_files_from",
         "_first",
+        "_mended",
         "_repair",
         "_state",
         "_sums",
@@ -121,8 +122,11 @@ class ConsumeQueue:
         self._sums = UnitChecksums(file_units)
         """Of the units before the tail."""
         self._repair = repair
-        self._first: tuple[int, int] | None = None
-        """What `first_position` has read last: an offset and where its record is."""
+        self._mended: object = None
+        """Another one behind each `mend`."""
+        self._first: tuple[int, int, object] | None = None
+        """What `first_position` has read last: an offset, where its record is, and what `_mended`
+        was before it read."""
         self._files_from = 0
         """The byte of the queue before which no file begins."""
         self.oldest: OldestRead | None = None
@@ -287,18 +291,21 @@ class ConsumeQueue:
 
     def first_position(self) -> int | None:
         """Physical offset of the first readable message; None when its unit is damaged."""
-        offset, known = self.min_offset, self._first
-        if known is not None and known[0] == offset:
+        offset, known, mended = self.min_offset, self._first, self._mended
+        if known is not None and known[0] == offset and known[2] is mended:
             return known[1]
         ((found, size, _),) = self.units(offset, offset + 1)
         if size <= 0:
             return None
-        self._first = offset, found
+        self._first = offset, found, mended
         return found
 
     def mend(self, queue_offset: int, unit: bytes) -> None:
         """Put a unit right, in a file or not yet. Any thread; other units are not touched."""
-        self._first = None
+        self._put_right(queue_offset, unit)
+        self._mended = object()  # who reads meanwhile may have read the unit as it was
+
+    def _put_right(self, queue_offset: int, unit: bytes) -> None:
         first, tail = self._tail
         if queue_offset >= first:
             at = (queue_offset - first) * UNIT_BYTES

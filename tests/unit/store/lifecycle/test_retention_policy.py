@@ -18,7 +18,7 @@ from app.store.fs.file_cache import FileCache
 from app.store.fs.files import DiskUsage
 from app.store.lifecycle import retention_run
 from app.store.lifecycle.retention_policy import LogState, decide
-from app.store.queues.consume_queue import ConsumeQueue
+from app.store.queues.consume_queue import ConsumeQueue, Unit
 from app.store.read.lookups import first_kept
 from app.store.read.queue_reads import GAP_EXPIRED, Wanted, read_queue
 from app.store.read.record_checks import Source
@@ -351,6 +351,27 @@ def test_the_first_message_behind_a_place_is_found_between_holes(
     queue.append(b"".join(UNIT.pack(n, 1, 0) if w else bytes(20) for n, w in enumerate(written)))
     behind = [n for n, is_written in enumerate(written) if is_written and n >= place]
     assert queue.first_at_or_behind(place) == (behind[0] if behind else len(written))
+
+
+def test_a_unit_that_is_put_right_while_it_is_read_is_not_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What retention's thread remembers decides which segments go."""
+    queue = ConsumeQueue(FileCache(SimulatedFiles()), "orders", 0, 16)
+    queue.append(UNIT.pack(100, 1, 0))
+    real = ConsumeQueue.units
+
+    def units(queue: ConsumeQueue, first: int, end: int, **more: bool) -> list[Unit]:
+        found = real(queue, first, end, **more)
+        queue.mend(0, UNIT.pack(40, 1, 0))
+        return found
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(ConsumeQueue, "units", units)
+        assert queue.first_position() == 100
+    assert queue.first_position() == 40
+    queue.mend(0, UNIT.pack(20, 1, 0))
+    assert queue.first_position() == 20
 
 
 def test_a_quiet_queue_is_not_read_by_each_pass(

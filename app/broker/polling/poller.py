@@ -6,8 +6,9 @@ queues that are its own by then, and retries are leased. What it was given of a 
 away meanwhile is not in the answer. A poll that waits is parked once, for arrivals in all its
 queues, for retries and for changes of the group.
 
-Nothing that a client said of its queues is kept from one poll to the next: positions come with the
-request, and with them the order in which the queues have their turns. Event loop only.
+No position is kept from one poll to the next: positions come with the request, and with them the
+order in which the queues have their turns. Kept, for each group, is what a member last said of
+itself, so that the next that says the same is not checked again. Event loop only.
 """
 
 import asyncio

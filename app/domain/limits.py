@@ -191,6 +191,10 @@ RELAY_CONNECTIONS_MAX = 1_024
 RELAY_CONNECTIONS_PER_PRINCIPAL_MAX = 768
 """Of those, in the name of one principal."""
 
+RELAY_IDLE_SECONDS_MAX = 30
+"""A connection to another node that was idle for longer takes no more requests: the other side,
+which closes it later, might do so at this moment."""
+
 CLUSTER_HANDSHAKES_MAX = 256
 """Connections to the cluster port that have proved nothing yet; of more, the oldest end."""
 

@@ -5,6 +5,8 @@ while nobody takes them. Who waits needs no task. Event loop only.
 """
 
 import asyncio
+import errno
+import socket
 import types
 from collections.abc import Callable, Generator
 from functools import partial
@@ -24,6 +26,20 @@ BUFFERED_BYTES_MAX: Final = 256 * KIB
 
 _LENGTH: Final = b"\r\ncontent-length: "
 _OF_THE_CONNECTION: Final = (b"\r\nconnection: ", b"\r\ntransfer-encoding: ")
+
+
+UNHEARD_SECONDS: Final = 5
+"""A connection to a machine that is gone ends so long after the last that was heard of it: it sends
+no end, and what is written to it would be sent again for 15 minutes. No longer than the lease of a
+leader; longer than a network or a virtual machine stands still when it is moved."""
+PROBE_AFTER_SECONDS: Final = 2
+"""The first probe of a connection on which nothing comes."""
+PROBE_SECONDS: Final = 1
+"""Between probes."""
+PROBES: Final = (UNHEARD_SECONDS - PROBE_AFTER_SECONDS) // PROBE_SECONDS
+"""That are not answered."""
+
+_UNHEARD: Final = {errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH}
 
 
 class Interrupted(Exception):
@@ -88,9 +104,15 @@ class Connecting(asyncio.Protocol):
 class PeerConnection(Connecting, Resumable):
     """Made by `Peers`; ready when `ready` is done."""
 
-    def __init__(self, secret: ClusterSecret) -> None:
+    def __init__(
+        self, secret: ClusterSecret, unheard: Callable[[OSError], None] | None = None
+    ) -> None:
+        """`unheard` is told when the connection ends as nothing is heard of the other machine."""
         super().__init__(Asking(secret))
+        self._unheard = unheard
         self.is_open = False
+        self.idle_since_s = 0.0
+        """For who keeps it."""
         self.principal: str | None = None
         """In whose name the request is that has it; None: nobody's, or it is idle."""
         self._go_on: Callable[[], None] | None = None
@@ -123,6 +145,7 @@ class PeerConnection(Connecting, Resumable):
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.is_open = True
+        notice_silence(transport, of_unacknowledged=True)
         super().connection_made(transport)
 
     @override
@@ -130,6 +153,8 @@ class PeerConnection(Connecting, Resumable):
         self.is_open = False
         self._can_write.set()
         super().connection_lost(exc)
+        if self._unheard is not None and isinstance(exc, OSError) and exc.errno in _UNHEARD:
+            self._unheard(exc)
         self._wake()
 
     @override
@@ -246,6 +271,30 @@ class PeerConnection(Connecting, Resumable):
             return False
         self._reset()
         return True
+
+
+def notice_silence(transport: asyncio.BaseTransport, *, of_unacknowledged: bool = False) -> None:
+    """Have the system end a connection `UNHEARD_SECONDS` after the last that was heard of the other
+    machine, where the platform can.
+
+    `of_unacknowledged`: also while something that was sent is not acknowledged, or not taken. So
+    only where the other side always reads on: Linux ends a connection as well that is full for so
+    long, whatever its other side says."""
+    connection = transport.get_extra_info("socket")
+    if connection is None:
+        return
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    values = {
+        "TCP_KEEPIDLE": PROBE_AFTER_SECONDS,
+        "TCP_KEEPINTVL": PROBE_SECONDS,
+        "TCP_KEEPCNT": PROBES,
+    }
+    if of_unacknowledged:
+        values["TCP_USER_TIMEOUT"] = UNHEARD_SECONDS * 1_000
+    for name, value in values.items():
+        option = getattr(socket, name, None)
+        if option is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _tell(news: "asyncio.Future[None]") -> None:

@@ -6,13 +6,18 @@ import ssl
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 from app.api.peers.connection import Connecting, PeerConnection
 from app.api.peers.handshake import SECONDS, Refused
 from app.domain.errors import TooManyRequests
-from app.domain.limits import RELAY_CONNECTIONS_MAX, RELAY_CONNECTIONS_PER_PRINCIPAL_MAX
+from app.domain.limits import (
+    RELAY_CONNECTIONS_MAX,
+    RELAY_CONNECTIONS_PER_PRINCIPAL_MAX,
+    RELAY_IDLE_SECONDS_MAX,
+)
 from app.domain.quotas.quota import Quota
 from app.runtime.direct import in_task
 from app.runtime.secure.cluster_secret import ClusterSecret
@@ -39,6 +44,7 @@ class _Peer:
     """One other node."""
 
     idle: deque[PeerConnection] = field(default_factory=deque)
+    """The one that was given back last is the last."""
     of_principals: Counter[str] = field(default_factory=Counter)
     """Those that are not idle."""
     open_count: int = 0
@@ -46,14 +52,23 @@ class _Peer:
     why: str = ""
     connecting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONNECTING_MAX))
 
-    def pop_idle(self) -> PeerConnection | None:
+    def pop_idle(self, now_s: float) -> PeerConnection | None:
         """One that is ready."""
         while self.idle:
+            if now_s - self.idle[-1].idle_since_s > RELAY_IDLE_SECONDS_MAX:
+                self.drop_idle()  # those before are older
+                break
             kept = self.idle.pop()
             if kept.is_open:
                 return kept
             self.open_count -= 1
         return None
+
+    def drop_idle(self) -> None:
+        """End the connections that nobody uses."""
+        while self.idle:
+            self.idle.pop().abort()
+            self.open_count -= 1
 
 
 C = TypeVar("C", bound=Connecting)
@@ -111,7 +126,7 @@ class Peers:
         return made
 
     async def _acquired(self, url: str, peer: _Peer) -> PeerConnection:
-        if (kept := peer.pop_idle()) is not None:
+        if (kept := peer.pop_idle(self._monotonic_s())) is not None:
             return kept
         await in_task()
         self._check_up(peer)
@@ -120,18 +135,17 @@ class Peers:
         peer.open_count += 1
         try:
             async with peer.connecting:
-                kept = peer.pop_idle()  # given back meanwhile
+                kept = peer.pop_idle(self._monotonic_s())  # given back meanwhile
                 if kept is not None:
                     peer.open_count -= 1
                     return kept
                 self._check_up(peer)
-                return await self.connect(url, lambda: PeerConnection(self._secret))
+                unheard = partial(self._unheard, url, peer)
+                return await self.connect(url, lambda: PeerConnection(self._secret, unheard))
         except BaseException as error:
             peer.open_count -= 1
             if isinstance(error, NotReached):
-                if str(error) != peer.why:
-                    _LOG.warning("%s cannot be reached: %s", url, error)
-                peer.why, peer.down_until_s = str(error), self._monotonic_s() + DOWN_SECONDS
+                self._mark_down(url, peer, str(error))
             raise
         finally:
             if len(self._peers) > RELAY_CONNECTIONS_MAX:  # nodes that moved long ago
@@ -140,6 +154,17 @@ class Peers:
     def _check_up(self, peer: _Peer) -> None:
         if peer.down_until_s > self._monotonic_s():
             raise NotReached(peer.why)
+
+    def _mark_down(self, url: str, peer: _Peer, why: str) -> None:
+        if why != peer.why:
+            _LOG.warning("%s cannot be reached: %s", url, why)
+        peer.why, peer.down_until_s = why, self._monotonic_s() + DOWN_SECONDS
+
+    def _unheard(self, url: str, peer: _Peer, error: OSError) -> None:
+        """A connection has ended as nothing is heard of the machine: the others are no better, and
+        each would cost a request."""
+        peer.drop_idle()
+        self._mark_down(url, peer, error.strerror or str(error))
 
     def release(self, url: str, connection: PeerConnection) -> None:
         """Give a connection back, whatever became of it."""
@@ -151,6 +176,7 @@ class Peers:
             connection.principal = None
         if connection.is_reusable():
             peer.why = ""
+            connection.idle_since_s = self._monotonic_s()
             peer.idle.append(connection)
             return
         peer.open_count -= 1
@@ -160,9 +186,7 @@ class Peers:
     def close(self) -> None:
         """End the connections that nobody uses."""
         for peer in self._peers.values():
-            while peer.idle:
-                peer.idle.pop().abort()
-                peer.open_count -= 1
+            peer.drop_idle()
 
     async def connect(self, url: str, make: Callable[[], C]) -> C:
         """A new connection, when its handshake is over; nobody keeps it. Raises `NotReached`."""

@@ -4,6 +4,7 @@ only."""
 import asyncio
 from collections.abc import Callable
 from contextvars import Context
+from dataclasses import dataclass
 from typing import Final
 
 from app.api.aims.places import Metadata
@@ -18,9 +19,23 @@ from app.domain.errors import NotLeader, ShardUnavailable
 
 WATCH_AFTER_S: Final = 0.05
 """A request that is answered earlier needs nobody who looks whether its client is still there."""
+LEFT_SECONDS: Final = 5.0
+"""A request without the head of an answer ends so long after its shard has another leader: a node
+that leads no more says so long before, unless its process stands still."""
 DRAIN_SECONDS: Final = 1.0
 """How long a node that stops waits for the answers to what it carries: long polls and streams take
 longer."""
+
+
+@dataclass(slots=True)
+class _Aim:
+    """Why a connection was reached."""
+
+    shard: str
+    leader: str
+    """The node, then."""
+    left_s: float | None = None
+    """Since when it is known that another one leads."""
 
 
 class Leaders:
@@ -46,6 +61,8 @@ class Leaders:
         self._carried: dict[PeerConnection, tuple[float, ClientWatch] | None] = {}
         """On which other nodes answer a request as a whole: since when it is sent, and who looks
         after its client once the answer takes longer; None: it is not sent yet."""
+        self._aims: dict[PeerConnection, _Aim] = {}
+        """Of those that have reached a leader."""
         self._look: asyncio.TimerHandle | None = None
         self._answered: asyncio.Future[None] | None = None
 
@@ -110,8 +127,7 @@ class Leaders:
                 "what the request is aimed at", shard, view.advertise_url or None, view.epoch
             )
         try:
-            who = exchange.caller.name
-            return await self.peers.acquire(view.cluster_url, who), view.cluster_url
+            connection = await self.peers.acquire(view.cluster_url, exchange.caller.name)
         except NotReached as error:
             why = ""
             if exchange.caller.may_run(Action.GET):  # addresses of nodes are not everybody's
@@ -121,10 +137,13 @@ class Leaders:
                 hint="nothing was done; what is aimed at other shards goes on",
                 fields={"shard": shard},
             ) from error
+        self._aims[connection] = _Aim(shard, view.leader)
+        return connection, view.cluster_url
 
     def release(self, url: str, connection: PeerConnection) -> None:
         """The answer is there, or nobody wants it: the connection is for others."""
         assert self.peers is not None
+        self._aims.pop(connection, None)
         self.peers.release(url, connection)
 
     def begin(self, connection: PeerConnection) -> None:
@@ -134,7 +153,8 @@ class Leaders:
 
     def sent(self, connection: PeerConnection, watch: ClientWatch) -> None:
         """The request is sent whole. Where its answer takes longer than `WATCH_AFTER_S`, up to
-        twice that, `watch` begins."""
+        twice that, `watch` begins; and the connection ends `LEFT_SECONDS` after another node is
+        known to lead the shard, if no head has come."""
         loop = asyncio.get_running_loop()
         self._carried[connection] = loop.time(), watch
         if self._look is None:
@@ -143,10 +163,24 @@ class Leaders:
     def _watch_slow(self) -> None:
         loop = asyncio.get_running_loop()
         self._look = loop.call_later(WATCH_AFTER_S, self._watch_slow) if self._carried else None
-        began_s = loop.time() - WATCH_AFTER_S
+        now_s = loop.time()
         for connection, sent in list(self._carried.items()):
-            if sent is not None and sent[0] <= began_s:
+            if sent is not None and sent[0] <= now_s - WATCH_AFTER_S:
                 sent[1].begin(connection.abort)
+                if not connection.status and self._is_left(connection, now_s):
+                    connection.abort()
+
+    def _is_left(self, connection: PeerConnection, now_s: float) -> bool:
+        """Whether another node leads for `LEFT_SECONDS` what it was asked for as the leader."""
+        aim = self._aims.get(connection)
+        if aim is None:
+            return False
+        view = self._metadata.snapshot.shards.get(aim.shard)
+        if view is not None and view.leader == aim.leader:
+            aim.left_s = None
+        elif aim.left_s is None:
+            aim.left_s = now_s
+        return aim.left_s is not None and now_s - aim.left_s >= LEFT_SECONDS
 
     def end(self, connection: PeerConnection) -> None:
         """It is answered, or will not be."""

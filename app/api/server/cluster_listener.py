@@ -19,6 +19,7 @@ from uvicorn.server import ServerState
 
 from app.api.aims.places import Metadata
 from app.api.http.request_context import ASKED, AsgiApp, Receive, Scope, Send
+from app.api.peers.connection import notice_silence
 from app.api.peers.handshake import (
     LINE_BYTES_MAX,
     NO_REPLICAS,
@@ -37,6 +38,7 @@ from app.domain.errors import CurlewError
 from app.domain.limits import (
     CLUSTER_HANDSHAKES_MAX,
     RELAY_CONNECTIONS_MAX,
+    RELAY_IDLE_SECONDS_MAX,
     SHARDS_MAX,
     Limits,
 )
@@ -172,6 +174,7 @@ class _Handshake(asyncio.Protocol):
             if rest:
                 link.came_before(rest)
             return
+        notice_silence(self._transport)  # a link hears signs of life
         protocol = self._make_protocol()
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
@@ -243,7 +246,14 @@ class ClusterListener:
         self._secret = secret
         self._tls = tls
         most = RELAY_CONNECTIONS_MAX * SHARDS_MAX
-        own = replace(limits, connections_max=most, connections_per_address_max=most)
+        own = replace(
+            limits,
+            connections_max=most,
+            connections_per_address_max=most,
+            idle_connection_ms_max=max(
+                limits.idle_connection_ms_max, 2_000 * RELAY_IDLE_SECONDS_MAX
+            ),
+        )
         self._connections = Connections(own)
         self._config = uvicorn.Config(
             app,

@@ -1,28 +1,14 @@
 """A connection to another node is used again behind each answer that leaves it open."""
 
-import asyncio
-
 import pytest
-from typing_extensions import override
 
 from app.api.peers.connection import PeerConnection, status_of_whole
 from app.runtime.secure.cluster_secret import ClusterSecret
+from tests.unit.api.peers.silent import Silent
 
 pytestmark = pytest.mark.anyio
 
 CREATED = b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n"
-
-
-class Silent(asyncio.Transport):
-    """To nobody."""
-
-    @override
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        del data
-
-    @override
-    def abort(self) -> None:
-        pass
 
 
 @pytest.fixture

@@ -269,6 +269,58 @@ async def test_a_node_that_stops_lets_go_of_what_waits_and_of_nothing_else(
         hangs.set()
 
 
+@pytest.mark.parametrize("is_left", [True, False], ids=["another leads", "it leads"])
+async def test_a_request_does_not_wait_for_a_node_that_another_has_replaced(
+    monkeypatch: pytest.MonkeyPatch, *, is_left: bool
+) -> None:
+    """Its process stands still: the system goes on to acknowledge what is written to it."""
+    monkeypatch.setattr(leaders, "WATCH_AFTER_S", 0)
+    monkeypatch.setattr(leaders, "LEFT_SECONDS", 0)
+    other, asked, hangs = Other(STORED), asyncio.Event(), asyncio.Event()
+
+    async def when_asked() -> None:
+        asked.set()
+        await hangs.wait()
+
+    other.when_asked = when_asked
+    async with relaying(other) as relay:
+        client = Client("POST", [(b"content-length", b"4")])
+        client.scope[WHOLE_BODY] = b"body"
+        carried = asyncio.ensure_future(carry(relay, client))
+        await asyncio.wait_for(asked.wait(), PATIENCE_S)
+        if is_left:
+            cast("Any", relay._metadata).snapshot.shards["b"].leader = "node-c"
+            with pytest.raises(RelayInterrupted, match="may have been carried out") as caught:
+                await carried
+            assert caught.value.outcome == "unknown"
+            hangs.set()
+        else:
+            for _ in range(20):  # turns of the loop
+                await asyncio.sleep(0)
+            hangs.set()
+            await carried
+            assert client.exchange.status == 201
+
+
+async def test_a_node_that_leads_no_more_has_time_to_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leaders, "WATCH_AFTER_S", 0)
+    other = Other(STORED)
+    client = Client("POST", [(b"content-length", b"4")])
+    client.scope[WHOLE_BODY] = b"body"
+    async with relaying(other) as relay:
+
+        async def moved() -> None:
+            cast("Any", relay._metadata).snapshot.shards["b"].leader = "node-c"
+            for _ in range(20):  # turns of the loop
+                await asyncio.sleep(0)
+
+        other.when_asked = moved
+        await carry(relay, client)
+    assert client.exchange.status == 201
+
+
 async def test_a_body_that_went_by_is_not_sent_again() -> None:
     """Nothing was done, and the client, who has it, may send it again."""
     other = Other(MOVED)

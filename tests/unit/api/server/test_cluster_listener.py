@@ -18,7 +18,7 @@ from app.api.peers.handshake import Asking
 from app.api.peers.pool import Peers
 from app.api.server import cluster_listener, tls_listener
 from app.api.server.cluster_listener import ClusterListener
-from app.domain.limits import Limits
+from app.domain.limits import RELAY_IDLE_SECONDS_MAX, Limits
 from app.runtime.secure.cluster_secret import ClusterSecret
 from app.runtime.secure.tls_files import TlsFiles
 from tests.support.clients.tls import TlsPlace
@@ -196,6 +196,41 @@ async def test_a_node_with_many_requests_at_once_is_not_taken_for_one_that_prove
         for each in held:
             asking.release(url, each)
         asking.close()
+
+
+def of_socket(transport: asyncio.BaseTransport, *names: str) -> list[int]:
+    connection = transport.get_extra_info("socket")
+    assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    return [connection.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in names]
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+async def test_a_machine_that_is_gone_ends_its_connections_within_seconds(
+    has_tls: bool, tmp_path: Path
+) -> None:
+    place = TlsPlace(tmp_path)
+    files = TlsFiles.of_nodes(place.cert_file, place.key_file, place.authority_file)
+    probes = ["TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT"]
+    async with port(files if has_tls else None) as served:
+        peers = Peers(SECRET, time.monotonic, files if has_tls else None)
+        url = f"{'https' if has_tls else 'http'}://127.0.0.1:{served.number}"
+        asking = await peers.acquire(url)
+        asking.write(REQUEST)
+        await until(lambda: served.app.asked == 1)
+        [answering] = served.listener._state.connections
+        assert of_socket(asking._transport, *probes, "TCP_USER_TIMEOUT") == [2, 1, 3, 5_000]
+        # An answer may wait for its reader for longer.
+        assert of_socket(answering.transport, *probes, "TCP_USER_TIMEOUT") == [2, 1, 3, 0]
+        peers.release(url, asking)
+
+
+async def test_the_side_that_asks_lets_go_of_an_idle_connection_first() -> None:
+    async with port() as served:
+        for said_ms, kept_ms in ((75_000, 75_000), (1_000, 60_000)):
+            limits = Limits(idle_connection_ms_max=said_ms)
+            listener = ClusterListener(served.listener._listener, SECRET, served.app, limits)
+            assert listener._connections.limits.idle_connection_ms_max == kept_ms
+            assert kept_ms >= 2_000 * RELAY_IDLE_SECONDS_MAX
 
 
 async def test_with_tls_no_handshake_is_left_when_close_returns(tmp_path: Path) -> None:

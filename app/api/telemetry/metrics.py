@@ -308,12 +308,6 @@ def _as_rocketmq(sources: Sources) -> Iterator[Family]:
             "Messages that wait for their time: delayed ones, retries and schedules.",
             broker.delayed_messages.waiting_count,
         ),
-        (
-            "rocketmq_half_messages",
-            node,
-            "Transactions that are not decided yet.",
-            broker.transactions.pending_count,
-        ),
     )
     for name, labels, text, value in rows:
         yield Family(name, "gauge", text, [(f"{{{labels}}}", value)])

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from app.api.telemetry.metric_family import Family
 from app.broker import Broker
+from app.broker.figures.clients import ClientTable, Kind
 from app.broker.figures.counters import (
     LATENCY_BOUNDS_MS,
     SIZE_BOUNDS_BYTES,
@@ -28,6 +29,14 @@ from app.domain.limits import LANGUAGES_SHOWN_MAX, METRIC_LABELS_MAX
 
 _OUR_CLIENT: Final = re.compile(r"curlew-client-([a-z]{1,16})/([0-9A-Za-z.+-]{1,32})")
 _OTHER_LANGUAGE: Final = ("other", "")
+_BY_HTTP: Final = 'protocol_type="http"'
+_MODES: Final[Mapping[Kind, str]] = {
+    "receive": "pop",
+    "stream": "push",
+    "heartbeat": "pull",
+    "poll": "pull",
+}
+"""How consumers get messages, in RocketMQ's words: by leases, as they come, or by offsets."""
 
 Lags = tuple[Sequence[PairLag], PairLag]
 
@@ -64,6 +73,7 @@ def traffic_families(broker: Broker, metadata: Metadata, lags: Lags) -> Iterator
     yield from _handed(plain, groups)
     yield from _puts(topics)
     yield from _connections(broker, node)
+    yield _half_messages(broker, node)
     yield from _lag(lags, of_pair, broker.store_now_ms())
 
 
@@ -207,22 +217,62 @@ def _histogram(
 
 
 def _connections(broker: Broker, node: str) -> Iterator[Family]:
-    """Clients, each once, by what our own clients say of themselves; all others are "other"."""
-    clients = broker.clients
-    for name, text, table in (
-        ("rocketmq_producer_connections", "Producers that are listed.", clients.producers),
-        ("rocketmq_consumer_connections", "Consumers that are listed.", clients.consumers),
-    ):
-        agents = {key: row.user_agent for rows in table.all().values() for key, row in rows.items()}
-        counts = Counter(map(_language_of, agents.values()))
-        shown = dict(counts.most_common(LANGUAGES_SHOWN_MAX))
-        left = sum(counts.values()) - sum(shown.values())
-        shown[_OTHER_LANGUAGE] = shown.get(_OTHER_LANGUAGE, 0) + left
-        samples = [
-            (f'{{{node},language="{language}",version="{version}"}}', count)
-            for (language, version), count in sorted(shown.items())
-        ]
-        yield Family(name, "gauge", text, samples)
+    """Clients, by what our own say of themselves; all others are "other"."""
+    yield from _producers(broker.clients.producers, node)
+    yield from _consumers(broker.clients.consumers, node)
+
+
+def _producers(table: ClientTable, node: str) -> Iterator[Family]:
+    """Each client once, to however many topics it sends."""
+    agents = {key: row.user_agent for rows in table.all().values() for key, row in rows.items()}
+    counts = Counter(map(_language_of, agents.values()))
+    shown, left = _largest(counts, LANGUAGES_SHOWN_MAX)
+    shown[_OTHER_LANGUAGE] = shown.get(_OTHER_LANGUAGE, 0) + left
+    samples = [
+        (f'{{{node},language="{language}",version="{version}",{_BY_HTTP}}}', count)
+        for (language, version), count in sorted(shown.items())
+    ]
+    yield Family("rocketmq_producer_connections", "gauge", "Producers that are listed.", samples)
+
+
+def _consumers(table: ClientTable, node: str) -> Iterator[Family]:
+    """Each client once in each of its groups and modes."""
+    agents = {
+        (group, _MODES[row.kind], key[0]): row.user_agent
+        for group, rows in table.all().items()
+        for key, row in rows.items()
+    }
+    counts = Counter(
+        (group, mode, *_language_of(agent)) for (group, mode, _), agent in agents.items()
+    )
+    shown, left = _largest(counts, METRIC_LABELS_MAX)
+    shown[(OTHER, "", *_OTHER_LANGUAGE)] = left
+    samples = [
+        (
+            f'{{{node},consumer_group="{group}",consume_mode="{mode}",language="{language}",'
+            f'version="{version}",{_BY_HTTP},is_system="false"}}',
+            count,
+        )
+        for (group, mode, language, version), count in sorted(shown.items())
+    ]
+    yield Family("rocketmq_consumer_connections", "gauge", "Consumers that are listed.", samples)
+
+
+def _largest(counts: Mapping[_Key, int], count: int) -> tuple[dict[_Key, int], int]:
+    """So many of the largest, and the sum of the others."""
+    shown = dict(nlargest(count, counts.items(), key=lambda row: row[1]))
+    return shown, sum(counts.values()) - sum(shown.values())
+
+
+def _half_messages(broker: Broker, node: str) -> Family:
+    shown, left = _largest(broker.transactions.pending_by_topic(), METRIC_LABELS_MAX)
+    shown[OTHER] = shown.get(OTHER, 0) + left
+    return Family(
+        "rocketmq_half_messages",
+        "gauge",
+        "Transactions that are not decided yet.",
+        [(f'{{{node},topic="{topic}"}}', count) for topic, count in sorted(shown.items())],
+    )
 
 
 def _language_of(user_agent: str) -> tuple[str, str]:

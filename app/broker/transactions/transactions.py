@@ -8,6 +8,7 @@ the transaction's, and the message's own. Event loop only.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -137,6 +138,10 @@ class Transactions:
     def pending_count(self) -> int:
         """Transactions that nobody has decided yet."""
         return len(self._table.pending)
+
+    def pending_by_topic(self) -> Counter[str]:
+        """The same by the topic that a message is for."""
+        return Counter(each.topic for each in self._table.pending.values())
 
     # --- preparing
 

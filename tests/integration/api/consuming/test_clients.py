@@ -59,8 +59,7 @@ def test_consumers_are_listed_by_what_they_say(http: httpx.Client, topic: str) -
     named = http.get("/v1/clients/worker-9").json()
     assert group in {each["group"] for each in named["consumes"]}
     text = http.get("/metrics").text
-    assert "rocketmq_consumer_connections{" in text
-    assert 'language="python",version="1.2"} ' in text
+    assert f'consumer_group="{group}",consume_mode="pop",language="python",version="1.2",' in text
 
 
 def test_a_list_has_pages_and_a_prefix(http: httpx.Client, topic: str) -> None:

@@ -75,8 +75,16 @@ PANELS: Final[tuple[tuple[str, Callable[[float], bool]], ...]] = (
         exactly(5),
     ),
     # Clients.
-    ("sum(rocketmq_producer_connections) by (cluster, node_id, language, version)", above(0)),
-    ("sum(rocketmq_consumer_connections) by (cluster, node_id, language, version)", above(0)),
+    (
+        "sum(rocketmq_producer_connections{protocol_type='http'})"
+        " by (cluster, node_id, language, version, protocol_type)",
+        above(0),
+    ),
+    (
+        "sum(rocketmq_consumer_connections{consumer_group='billing',is_system='false'})"
+        " by (cluster, node_id, consumer_group, consume_mode, language, version, protocol_type)",
+        above(0),
+    ),
     # The node.
     (f"rocketmq_storage_size{{{NODE}}}", above(0)),
     (
@@ -89,7 +97,7 @@ PANELS: Final[tuple[tuple[str, Callable[[float], bool]], ...]] = (
     ("sum(rocketmq_broker_permission{node_type='broker'}) by (cluster, node_id)", exactly(6)),
     ("sum(rocketmq_topic_number) by (cluster, node_id)", above(1)),
     ("sum(rocketmq_consumer_group_number) by (cluster, node_id)", exactly(1)),
-    ("sum(rocketmq_half_messages) by (node_id)", exactly(0)),
+    ("sum(rocketmq_half_messages) by (node_id, topic)", exactly(0)),
     ("sum(rocketmq_timing_messages) by (node_id, topic)", above(-1)),
 )
 

@@ -6,8 +6,10 @@ import pytest
 
 from app.api.telemetry.metrics import Sources
 from app.api.telemetry.request_metrics import RequestMetrics
+from app.broker.figures.clients import Caller
 from app.broker.results import Nack, QueuePosition
 from app.domain.limits import METRIC_LABELS_MAX, Limits
+from app.domain.message import Message
 from app.domain.settings import GroupSettings, TopicSettings, TopicType
 from tests.support.exposition import render_metrics
 from tests.support.nodes.brokers import GROUP, TOPIC, World, put_topic, running
@@ -118,3 +120,71 @@ async def test_the_groups_furthest_behind_are_named() -> None:
         named, rest = await world.broker.lag.pair_lags(2)
         assert [(each.group, each.lag) for each in named] == [("g3", 2), ("g0", 1)]
         assert rest.lag == 2
+
+
+def python(version: str) -> Caller:
+    return Caller("10.0.0.1", f"curlew-client-python/{version}")
+
+
+async def test_consumers_are_told_apart_as_rocketmq_does() -> None:
+    async with running() as world:
+        clients = world.broker.clients
+        for group in ("billing", "audit"):
+            await world.group(GroupSettings(), name=group)
+        for kind in ("receive", "stream", "heartbeat", "poll"):
+            clients.consumes("billing", {}, kind, "worker-1", python("1.2"))
+        clients.consumes("billing", {}, "receive", "worker-2", python("1.2"))
+        clients.consumes("audit", {}, "receive", "worker-1", Caller("10.0.0.1", "curl/8.0"))
+        await world.topic()
+        for topic in (TOPIC, "other"):
+            await world.topic(name=topic)
+            clients.produces(topic, ("worker-1", "send"), python("1.2"), 1)
+        samples = await scraped(world)
+        name = "rocketmq_consumer_connections"
+        rows = [its for each, its, _ in samples if each == name]
+        assert {frozenset(its) for its in rows} == {
+            frozenset(
+                {
+                    *("cluster", "node_type", "node_id", "consumer_group", "consume_mode"),
+                    *("language", "version", "protocol_type", "is_system"),
+                }
+            )
+        }
+        assert summed(samples, name, consumer_group="billing", consume_mode="pop") == 2
+        assert summed(samples, name, consumer_group="billing", consume_mode="push") == 1
+        assert summed(samples, name, consumer_group="billing", consume_mode="pull") == 1
+        assert summed(samples, name, consumer_group="audit", language="other") == 1
+        assert summed(samples, name, consumer_group="_other") == 0
+        by_http = {"language": "python", "version": "1.2", "protocol_type": "http"}
+        assert summed(samples, "rocketmq_producer_connections", **by_http) == 1
+
+
+async def test_the_groups_with_the_most_consumers_are_named() -> None:
+    async with running() as world:
+        for number in range(METRIC_LABELS_MAX + 2):
+            group = f"g{number:04}"
+            await world.group(GroupSettings(), name=group)
+            for consumer in range(1 if number < 2 else 2):
+                world.broker.clients.consumes(
+                    group, {}, "receive", f"worker-{consumer}", python("1.2")
+                )
+        samples = await scraped(world)
+        name = "rocketmq_consumer_connections"
+        rows = [its["consumer_group"] for each, its, _ in samples if each == name]
+        assert len(rows) == len(set(rows)) == METRIC_LABELS_MAX + 1
+        assert {"g0000", "g0001"}.isdisjoint(rows)
+        assert summed(samples, name, consumer_group="_other") == 2
+
+
+async def test_transactions_that_wait_are_told_apart_by_topic() -> None:
+    async with running() as world:
+        for topic, count in (("orders", 2), ("bills", 1)):
+            await world.topic(name=topic)
+            for _ in range(count):
+                await world.broker.transactions.prepare(
+                    topic, Message(body=b"x"), producer_group="pg"
+                )
+        samples = await scraped(world)
+        name = "rocketmq_half_messages"
+        found = {its["topic"]: value for each, its, value in samples if each == name}
+        assert found == {"orders": 2, "bills": 1, "_other": 0}

@@ -79,7 +79,7 @@ async def test_connections_that_the_server_closed_are_replaced(
         await asyncio.gather(*(metadata.list_nodes() for _ in range(5)))
         execute(
             url,
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            "SELECT pg_terminate_backend(pid, 20000) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()",
         )
         await metadata.ensure_topic("orders")

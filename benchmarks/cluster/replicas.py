@@ -45,6 +45,7 @@ class Figures:
     frames: list[float] = field(default_factory=list)
     frame_leader_us: list[float] = field(default_factory=list)
     frame_follower_us: list[float] = field(default_factory=list)
+    frames_of_four: list[float] = field(default_factory=list)
     singles: list[float] = field(default_factory=list)
     single_leader_us: list[float] = field(default_factory=list)
     single_follower_us: list[float] = field(default_factory=list)
@@ -77,6 +78,7 @@ def measure(found: Nodes, seconds: float, into: Figures) -> None:
     into.frames.append(rate)
     into.frame_leader_us.append(1e6 * (after[0] - before[0]) / (rate * seconds))
     into.frame_follower_us.append(1e6 * (after[1] - before[1]) / (rate * seconds))
+    into.frames_of_four.append(generate(posting_frames(), found.leader_url, 4, seconds).per_second)
     path = f"{found.leader_url}/v1/topics/{TOPIC}/messages?queue_id=0"
     before = found.spent_s()
     rate = wrk(path, BODY, CONNECTIONS, seconds).per_second
@@ -93,6 +95,7 @@ def _table(figures: dict[int, Figures]) -> Iterator[str]:
         "frames of 1,000 x 1 KiB, messages a second": "frames",
         "the same, processor time a message of the leader, µs": "frame_leader_us",
         "the same, of all followers, µs": "frame_follower_us",
+        "frames of 1,000 x 1 KiB over four connections, messages a second": "frames_of_four",
         "single sends of 1 KiB, 64 connections, a second": "singles",
         "the same, processor time a message of the leader, µs ": "single_leader_us",
         "the same, of all followers, µs ": "single_follower_us",

@@ -200,6 +200,10 @@ def _own_name(kind: str, stored: str, error: type[InvalidRequest]) -> str:
 _COMPARED_MAX: Final = 128
 """Names that are compared whole."""
 
+_LIKENESS_MIN: Final = 0.65
+"""Ratio of difflib from which on a name is suggested: `retry` is no misspelt `order` (0.6), nor
+`resource` a `producer` (0.625)."""
+
 _COMPARED_SQUARE_CHARS_MAX: Final = 50_000
 """The same by length: comparing two names takes as long as the product of their lengths, about 60
 ns for each. Some milliseconds in all."""
@@ -218,7 +222,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     if sum(map(len, compared)) > chars:
         compared.sort(key=partial(_shared_chars, name), reverse=True)
         compared = compared[: max(chars // max(map(len, compared)), 1)]
-    matches = difflib.get_close_matches(name, compared, n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(name, compared, n=1, cutoff=_LIKENESS_MIN)
     return matches[0] if matches else None
 
 

@@ -21,7 +21,7 @@ from app.api.formats import media
 from app.api.formats.decoding import is_header_text
 from app.api.formats.stream_text import EventLines, JsonLines, StreamText
 from app.api.http.errors import InvalidBody, entry_problem
-from app.api.http.parameters import Query, duration_ms_of, point_of
+from app.api.http.parameters import QUEUE_ID_MAX, Query, duration_ms_of, point_of
 from app.api.http.request_context import NOT_KEPT, Headers, RequestContext, batch_too_large
 from app.api.telemetry.callers import client_id_of, note_received
 from app.api.telemetry.request_metrics import RequestMetrics
@@ -236,7 +236,7 @@ def _topic_request(query: Query, exchange: RequestContext) -> TopicStreamRequest
         at=start,
         offset=offset,
         tail=tail,
-        queue_id=query.integer("queue_id"),
+        queue_id=query.integer("queue_id", high=QUEUE_ID_MAX),
         filter=query.text("filter"),
         clamp=query.flag("clamp"),
         max_messages=query.integer("max_messages", low=1),

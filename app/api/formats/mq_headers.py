@@ -15,7 +15,15 @@ import msgspec
 from msgspec import Struct
 
 from app.api.http.errors import UnknownParameter, UnsupportedFeature, did_you_mean
-from app.api.http.parameters import INT64_MAX, Query, agreed, flag_of, integer_of, timeout_s_of
+from app.api.http.parameters import (
+    INT64_MAX,
+    QUEUE_ID_MAX,
+    Query,
+    agreed,
+    flag_of,
+    integer_of,
+    timeout_s_of,
+)
 from app.api.http.request_context import Headers
 from app.domain.errors import IllegalProperty, InvalidRequest
 from app.domain.limits import CLIENT_ID_CHARS_MAX
@@ -278,10 +286,8 @@ def _integer(alias: str, *, low: int = 0, high: int = INT64_MAX) -> Callable[[st
 
 
 _READINGS: Final[Mapping[str, Callable[[str], object]]] = {
-    **{
-        name: _integer(name)
-        for name in ("queue_id", "born_time_ms", "producer_epoch", "producer_seq")
-    },
+    **{name: _integer(name) for name in ("born_time_ms", "producer_epoch", "producer_seq")},
+    "queue_id": _integer("queue_id", high=QUEUE_ID_MAX),
     "flag": _integer("flag", low=FLAG_MIN, high=FLAG_MAX),
     "durability": _flush_of,
     "timeout": timeout_s_of,

@@ -28,6 +28,7 @@ _INT64_DIGITS: Final = 19
 _SHOWN_CHARS: Final = 40
 """Of a number that is far too long."""
 INT64_MAX: Final = 2**63 - 1
+QUEUE_ID_MAX: Final = 2**31 - 1
 _NAMED_POINTS: Final[dict[str, Literal["earliest", "latest"]]] = {
     "earliest": "earliest",
     "latest": "latest",

@@ -62,6 +62,11 @@ def test_the_nearest_of_few_and_of_many_names(count: int) -> None:
     assert nearest("", names) is None
 
 
+@pytest.mark.parametrize(("name", "other"), [("retry", "order"), ("resource", "producer")])
+def test_what_only_shares_letters_is_not_near(name: str, other: str) -> None:
+    assert nearest(name, [other]) is None
+
+
 def test_the_nearest_of_long_names_is_not_the_first_one() -> None:
     names = ["a-name-of-many-words-" * 5 + f"{number:05}" for number in range(120)]
     assert nearest(names[77].replace("many", "mnay", 1), names) == names[77]

@@ -14,7 +14,7 @@ from app.api.formats import media
 from app.api.formats.prefer_header import wait_of
 from app.api.http.entity_tags import IF_NONE_MATCH, is_known, sealed_headers, tag_of_range
 from app.api.http.errors import InvalidBody
-from app.api.http.parameters import Query, integer_of
+from app.api.http.parameters import QUEUE_ID_MAX, Query, integer_of
 from app.api.http.rate_limit_headers import near_quota_headers
 from app.api.http.request_context import (
     NOT_KEPT,
@@ -38,7 +38,6 @@ PULL_PARAMETERS: Final = frozenset(
     }
 )
 _STARTS: Final = ("offset", "timestamp_ms", "tail")
-_QUEUE_ID_MAX: Final = 2**31 - 1
 
 
 class Asked(NamedTuple):
@@ -63,7 +62,7 @@ class PullForms:
     def asked(self, exchange: RequestContext, queue: str) -> Asked:
         """What a request asks for, but for its body. Raises what is wrong with it."""
         kind = media.pull_answer_kind(exchange.headers.get(b"accept"))
-        queue_id = integer_of("queue", queue, high=_QUEUE_ID_MAX, error=InvalidRequest)
+        queue_id = integer_of("queue", queue, high=QUEUE_ID_MAX, error=InvalidRequest)
         query = Query(exchange.query, PULL_PARAMETERS)
         reads_any = reads_any_of(exchange.mq_headers, query.text("read"))
         wait_seconds_max = self._limits.wait_seconds_max

@@ -173,6 +173,15 @@ def test_a_batch_takes_queue_and_durability_only() -> None:
     assert "each entry" in (caught.value.hint or "")
 
 
+@pytest.mark.parametrize("number", ["-1", "2147483648"])
+def test_a_queue_has_the_bound_that_a_pull_names(number: str) -> None:
+    query = Query(b"queue_id=" + number.encode(), frozenset({"queue_id"}))
+    with pytest.raises(InvalidRequest, match=f"{number}; it must be from 0 to 2147483647"):
+        read_batch_options([], query)
+    with pytest.raises(InvalidRequest, match=f"{number}; it must be from 0 to 2147483647"):
+        read((b"mq-queue-id", number.encode()))
+
+
 def test_an_operation_without_metadata_refuses_any() -> None:
     with pytest.raises(UnknownParameter, match="MQ-Queue-Id"):
         refuse_mq_headers([(b"mq-queue-id", b"1")])

@@ -101,8 +101,8 @@ class Admission:
         if head is None or credentials is None:
             self._admit(exchange, credentials)
             return
-        if head.says_nothing_more:
-            _note_request_id(exchange, exchange.scope["headers"][-2][1])
+        if head.opened is not None and head.opened.says_nothing_more:
+            _note_request_id(exchange, exchange.headers[REQUEST_ID])
             _take_from_other_node(exchange, credentials)
             return
         source = credentials.source

@@ -19,8 +19,10 @@ _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})[ \t]*\r\n"
 _DIGITS_MAX: Final = 15
 CARRIED_FOR: Final = b"curlew-client"
 """Address and port of the client for whom another node has carried a request here."""
+_LATE_BEGIN: Final = b"\r\n%b: " % CARRIED_FOR
 LATE: Final = (CARRIED_FOR, REQUEST_ID, b"content-length")
-"""The last headers of a request that another node has carried here."""
+"""The last headers of a request that another node has carried here, in the order in which
+`api.relay.calls.late_lines` writes them."""
 _LATE_VALUES: Final = re.compile(
     rb"([0-9A-Za-z.:%_-]{1,64} [0-9]{1,5})\r\n"
     rb"mq-request-id: ([A-Za-z0-9._:/+=-]{1,128})\r\n"
@@ -167,8 +169,8 @@ def known_head(data: bytes, scope: HTTPScope) -> KnownHead | CarriedHead | None:
     if end < 4 or end + int(size or b"0") != len(data) or not _may_be_known(data, scope, headers):
         return None
     if names == LATE:
-        before = data.rfind(b"\r\ncurlew-client: ", 0, end)
-        start = before + len(b"\r\ncurlew-client: ")
+        before = data.rfind(_LATE_BEGIN, 0, end)
+        start = before + len(_LATE_BEGIN)
         late = _LATE_VALUES.match(data, start) if before >= 0 else None
         return CarriedHead(data[:start], scope) if late is not None and late.end() == end else None
     if size is None:

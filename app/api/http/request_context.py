@@ -129,6 +129,18 @@ class KnownAim(NamedTuple):
     """None: that of this node."""
 
 
+class OpenedHead(NamedTuple):
+    """What is the same of requests that another node has carried here, and that have the same head
+    but for the last three headers."""
+
+    envelope: Any
+    """That they came in (`api.relay.envelope`)."""
+    headers: Headers
+    """Those of the client before the ones that differ."""
+    says_nothing_more: bool
+    """Whether none of these is one of ours, and none is there twice."""
+
+
 class HeadMemory:
     """What is remembered of requests of one connection that have the same head but for the length
     of the body: who was admitted, by what was known. All of their headers are the same, so nothing
@@ -140,25 +152,19 @@ class HeadMemory:
         "aim",
         "carried",
         "ends_alike",
-        "envelope",
         "holder",
         "keyring",
-        "own_headers",
+        "opened",
         "permission",
-        "says_nothing_more",
     )
 
     def __init__(self, *, ends_alike: bool = False) -> None:
         self.ends_alike = ends_alike
         """Whether another node has carried them here: they differ in the last three headers."""
-        self.envelope: Any = None
-        """That they came in (`api.relay.envelope`); None: it was not opened so far."""
+        self.opened: OpenedHead | None = None
+        """Of such: what is the same; None: none was opened so far."""
         self.aim: KnownAim | None = None
         """What they are for; None: it has to be found."""
-        self.own_headers: Headers = []
-        """With `envelope`, those of the client before the ones that differ."""
-        self.says_nothing_more = False
-        """With `envelope`, whether none of these is one of ours, and none is there twice."""
         self.keyring: object = None
         """By which the last of them was admitted; None: none was, or one with a part that has to be
         looked at each time (an `MQ-*` header, a token, another node)."""

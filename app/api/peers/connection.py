@@ -23,11 +23,6 @@ from app.runtime.secure.cluster_secret import ClusterSecret
 
 BUFFERED_BYTES_MAX: Final = 256 * KIB
 """Of an answer that nobody has taken yet; then the other node waits."""
-
-_LENGTH: Final = b"\r\ncontent-length: "
-_OF_THE_CONNECTION: Final = (b"\r\nconnection: ", b"\r\ntransfer-encoding: ")
-
-
 UNHEARD_SECONDS: Final = 5
 """A connection to a machine that is gone ends so long after the last that was heard of it: it sends
 no end, and what is written to it would be sent again for 15 minutes. No longer than the lease of a
@@ -39,6 +34,8 @@ PROBE_SECONDS: Final = 1
 PROBES: Final = (UNHEARD_SECONDS - PROBE_AFTER_SECONDS) // PROBE_SECONDS
 """That are not answered."""
 
+_LENGTH: Final = b"\r\ncontent-length: "
+_OF_THE_CONNECTION: Final = (b"\r\nconnection: ", b"\r\ntransfer-encoding: ")
 _UNHEARD: Final = {errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH}
 
 

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from app.api.http.known_head import CARRIED_FOR
-from app.api.http.request_context import HEAD, Headers, HeadMemory, Scope
+from app.api.http.request_context import HEAD, Headers, HeadMemory, OpenedHead, Scope
 from app.domain.access.caller import Caller, KeyHolder, Shown
 
 PREFIX: Final = b"curlew-"
@@ -79,11 +79,11 @@ def opened(scope: Scope) -> Envelope:
     """The envelope of a request on the cluster port, which is taken out of its headers; its client
     is the scope's from now on. Raises `ValueError` for one without."""
     memory: HeadMemory | None = scope.get(HEAD)
-    if memory is not None and memory.envelope is not None:
+    if memory is not None and memory.opened is not None:
+        known: Envelope = memory.opened.envelope
         (_, client), *late = scope["headers"][-3:]
-        scope["headers"] = [*memory.own_headers, *late]
+        scope["headers"] = [*memory.opened.headers, *late]
         scope["client"] = _client_in(client.decode("latin-1"))
-        known: Envelope = memory.envelope
         return known
     inside: dict[bytes, str] = {}
     headers: Headers = []
@@ -108,10 +108,10 @@ def opened(scope: Scope) -> Envelope:
         _WHOLE in inside,
     )
     if memory is not None and memory.ends_alike:
-        memory.envelope, memory.own_headers = envelope, headers[:-2]
-        names = {name for name, _ in headers}
-        is_own = any(name.startswith(b"mq-") for name, _ in memory.own_headers)
-        memory.says_nothing_more = len(names) == len(headers) and not is_own
+        own = headers[:-2]
+        are_once = len({name for name, _ in headers}) == len(headers)
+        is_plain = are_once and not any(name.startswith(b"mq-") for name, _ in own)
+        memory.opened = OpenedHead(envelope, own, is_plain)
     return envelope
 
 

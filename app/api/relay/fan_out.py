@@ -4,7 +4,7 @@ Whoever does not answer is an error in its place, never a failure of the whole. 
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Final, Protocol
@@ -87,11 +87,22 @@ async def ask_each(
     seconds: float = PART_SECONDS,
 ) -> dict[str, Outcome]:
     """All parts, by their shards in the order of `requests`."""
+
+    async def one(shard: str, request: CallRequest) -> Outcome:
+        return await ask(calls, exchange, shard, request, sends=sends, seconds=seconds)
+
+    return await all_parts(requests, one)
+
+
+async def all_parts(
+    requests: Mapping[str, CallRequest], ask_one: Callable[[str, CallRequest], Awaitable[Outcome]]
+) -> dict[str, Outcome]:
+    """As `ask_each`, of what `ask_one` gives for each: `AT_ONCE` at a time."""
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one(shard: str, request: CallRequest) -> Outcome:
         async with places:
-            return await ask(calls, exchange, shard, request, sends=sends, seconds=seconds)
+            return await ask_one(shard, request)
 
     async with asyncio.TaskGroup() as group:
         parts = {

@@ -10,7 +10,6 @@ are read; who has left before the answer gives them back. Event loop only.
 """
 
 import asyncio
-from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 
@@ -50,7 +49,7 @@ from app.api.relay.consuming.poll_entries import (
     refusal_of,
 )
 from app.api.relay.consuming.shared_waits import Key, SharedWaits, Turn, Waiter
-from app.api.relay.fan_out import AT_ONCE, Outcome, ask
+from app.api.relay.fan_out import Outcome, all_parts, ask
 from app.api.relay.relay import Relay
 from app.api.relay.unanswered import too_slow
 from app.broker.polling.poll_values import PollRequest
@@ -58,8 +57,6 @@ from app.domain.errors import CurlewError
 
 _LOOKS_MAX: Final = 3
 """How often the group may change behind what was read; then what was read is not given."""
-
-
 PART_OF_ANOTHER_SECONDS: Final = 3.0
 """How long another node may take for each step, beyond what the client wants to wait; a connection
 to it is made within that. Less than half of the time that a client has for it (10 s), so that a
@@ -251,7 +248,7 @@ class _Poll:
             requests = {
                 shard: self.asked_with(body, take) for shard, body in entries.bodies.items()
             }
-            found = await self._take_each(requests)
+            found = await all_parts(requests, self._part)
             refusal = refusal_of(found)
             if refusal is not None:
                 return refusal
@@ -261,18 +258,6 @@ class _Poll:
             await self._wait(client, deadline_s)
         await self._agree()
         return self._refusal
-
-    async def _take_each(self, requests: Mapping[str, CallRequest]) -> dict[str, Outcome]:
-        """Have shards do what the member has done."""
-        places = asyncio.Semaphore(AT_ONCE)
-
-        async def one(shard: str) -> Outcome:
-            async with places:
-                return await self._part(shard, requests[shard])
-
-        async with asyncio.TaskGroup() as group:
-            parts = {shard: group.create_task(one(shard)) for shard in requests}
-        return {shard: part.result() for shard, part in parts.items()}
 
     async def _part(self, shard: str, request: CallRequest) -> Outcome:
         """A part of a shard. Of one that takes too long none is asked again for this poll."""

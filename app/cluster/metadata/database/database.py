@@ -25,6 +25,9 @@ from app.cluster.metadata.database.address import DatabaseAddress, Engine
 from app.cluster.metadata.database.config import ClusterConfig
 from app.cluster.metadata.database.failures import translated
 
+POSTGRES_TEXT: Final = {"client_encoding": "utf8"}
+"""Driver arguments. Without, the driver speaks the encoding of the database, and gives bytes in
+place of text where that is SQL_ASCII: what PostgreSQL chooses under the locale C."""
 ASKED_AFTER_IDLE_S: Final = 30.0
 """A connection that nobody used for so long is asked whether the server is there: something between
 may have forgotten it without a word."""
@@ -113,11 +116,6 @@ def _postgres_engines(
     _ask_those_that_may_be_closed(engine.sync_engine)
     reader = engine.execution_options(isolation_level="REPEATABLE READ")
     return engine, reader
-
-
-POSTGRES_TEXT: Final = {"client_encoding": "utf8"}
-"""Driver arguments. Without, the driver speaks the encoding of the database, and gives bytes in
-place of text where that is SQL_ASCII: what PostgreSQL chooses under the locale C."""
 
 
 def _ask_those_that_may_be_closed(engine: SyncEngine) -> None:

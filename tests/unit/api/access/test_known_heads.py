@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from app.api.http.request_context import CONNECTION, HEAD, ConnectionMemory, HeadMemory
+from app.api.http.request_context import (
+    CONNECTION,
+    HEAD,
+    ConnectionMemory,
+    HeadMemory,
+    OpenedHead,
+)
 from app.api.relay.envelope import RELAYED, Envelope
 from app.domain.access.actions import Action
 from app.domain.access.policies import Effect, Policy, Subject, SubjectKind, read_pattern
@@ -179,7 +185,7 @@ async def test_a_carried_head_that_is_known_is_asked_of_each_time_who_it_is() ->
         late = (b"curlew-client", b"10.0.0.1 1"), (b"mq-request-id", b"mine")
         head = Head(node, *late, (b"content-length", b"1"), key=None)
         head.memory = HeadMemory(ends_alike=True)
-        head.memory.says_nothing_more = True
+        head.memory.opened = OpenedHead(None, [], says_nothing_more=True)
         asked = {RELAYED: Envelope(0, 0, "alpha", None, None)}
         for _ in range(3):
             answer = await head.ask(**asked)

@@ -27,6 +27,8 @@ _HEAD: Final = re.compile(
     rb"HTTP/1\.1 ([2-5][0-9]{2})(?: [^\r\n\0]*+)?\r\n"
     rb"((?:[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[^\r\n\0]*+\r\n)*+)\r\n"
 )
+_SPECIAL: Final = frozenset({"connection", "transfer-encoding"})
+"""Headers with which a head is left to `http.client`."""
 
 
 class BadAnswer(Exception):
@@ -84,9 +86,6 @@ def _plain_head(sock: socket.socket) -> tuple[int, dict[str, str], int] | None:
         return None
     sock.recv(match.end())
     return status, headers, int(size)
-
-
-_SPECIAL: Final = frozenset({"connection", "transfer-encoding"})
 
 
 def _read(response: HTTPResponse, *, may_be_frame: bool) -> Answer:

@@ -35,13 +35,8 @@ router = OperationRouter("cluster")
 VALID_MS: Final = 30_000
 """How long a client may keep a route without asking whether it is still this one."""
 
-
 _VERSION: Final[IncEx] = {"metadata_version"}
-
-
 _OF_EACH: Final[Mapping[str, IncEx]] = {"__all__": _VERSION}
-
-
 _VERSIONS: Final[Mapping[str, IncEx | bool]] = {"metadata_version": True, "routes": _OF_EACH}
 """What makes no other route, or no other routes: it rises with any change."""
 

@@ -44,6 +44,19 @@ def replicas(url: str) -> tuple[str, list[dict[str, Any]]]:
     return found["leader"], found["replicas"]
 
 
+def agreed_leader(shard: Shard) -> str:
+    """Who leads, once all nodes have heard of the same one."""
+    told: set[str] = set()
+
+    def agree() -> bool:
+        told.clear()
+        told.update(replicas(url)[0] for url in shard.urls())
+        return len(told) == 1
+
+    wait_until(agree)
+    return told.pop()
+
+
 def followers(url: str) -> list[str]:
     leader, found = replicas(url)
     return [each["node_id"] for each in found if each["node_id"] != leader]
@@ -56,7 +69,7 @@ def row_of(page: Page, node: str) -> Locator:
 
 def test_a_shard_is_handed_over_in_a_few_clicks(page: Page, shard: Shard) -> None:
     origin = shard.urls()[0]
-    leader, _ = replicas(origin)
+    leader = agreed_leader(shard)
     to = followers(origin)[0]
     operator = Operator(page, origin)
     operator.begin()
@@ -79,13 +92,13 @@ def test_it_is_handed_over_without_scripts_to_whoever_has_most(
     browser: Browser, shard: Shard
 ) -> None:
     origin = shard.urls()[1]
-    before, _ = replicas(origin)
+    before = agreed_leader(shard)
     with watched_page(browser, scripts=False) as watched:
         watched.page.goto(f"{origin}/ui/{WAYS['hand-over']}")
         watched.page.get_by_role("button", name="Hand the shard over").click()
         told = watched.page.get_by_role("status")
         expect(told).to_contain_text(re.compile(r"The node \w+ leads the shard “orders” now\."))
-        after, _ = replicas(origin)
+        after = agreed_leader(shard)
         assert after != before
         assert after in told.inner_text()
     shard.in_sync()
@@ -93,7 +106,7 @@ def test_it_is_handed_over_without_scripts_to_whoever_has_most(
 
 def test_who_leads_already_is_told_so(page: Page, shard: Shard) -> None:
     origin = shard.urls()[0]
-    leader, _ = replicas(origin)
+    leader = agreed_leader(shard)
     answer = httpx.post(f"{origin}/ui/{WAYS['hand-over']}", data={"node": leader}, timeout=60)
     page.goto(f"{origin}/ui/")
     assert answer.status_code == 303
@@ -107,7 +120,7 @@ def test_who_leads_already_is_told_so(page: Page, shard: Shard) -> None:
 def test_a_replica_begins_anew_when_the_name_is_typed(page: Page, shard: Shard) -> None:
     origin = shard.urls()[0]
     shard.in_sync()
-    leader, _ = replicas(origin)
+    leader = agreed_leader(shard)
     node = followers(origin)[0]
     operator = Operator(page, origin)
     operator.begin()
@@ -148,7 +161,7 @@ def test_the_page_of_a_replica_is_whole_in_every_look(
     browser: Browser, shard: Shard, language: str, leads: bool
 ) -> None:
     origin = shard.urls()[0]
-    node = replicas(origin)[0] if leads else followers(origin)[0]
+    node = agreed_leader(shard) if leads else followers(origin)[0]
     with watched_page(browser, inspect=True) as watched:
         watched.page.goto(f"{origin}/ui/nodes/shards/orders/replicas/{node}?lang={language}")
         watched.check_every_look(f"replica-{leads}-{language}")

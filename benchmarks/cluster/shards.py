@@ -4,7 +4,8 @@
 
 Three nodes lead a shard each, with a topic of three queues, one in each. All nodes, PostgreSQL and
 the load share the machine's cores, so what counts is the processor time a message of all nodes
-together; PostgreSQL's is not in it. Needs wrk and PostgreSQL.
+together; PostgreSQL's is not in it. What three processes cost more than one is measured of programs
+that do nothing (sinks), too: that much is the machine's. Needs wrk and PostgreSQL.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from statistics import median, quantiles
@@ -35,6 +36,7 @@ from benchmarks.cluster.loads import (
 from benchmarks.cluster.starting import started
 from benchmarks.load import Work, generate, wrk
 from benchmarks.rows import posting
+from benchmarks.servers import running
 from tests.support.metadata.postgres import PostgresServer
 from tests.support.nodes.waiting import wait_until
 
@@ -84,6 +86,17 @@ def nodes(server: PostgresServer, shards: tuple[str, ...]) -> Iterator[Nodes]:
         yield Nodes(urls, list(pids.values()))
 
 
+@contextmanager
+def sinks(count: int) -> Iterator[Nodes]:
+    """Programs that drop what they get, in place of as many nodes."""
+    with ExitStack() as all_of_them:
+        found = [
+            all_of_them.enter_context(running("benchmarks.baselines", "sink")) for _ in range(count)
+        ]
+        urls, pids = zip(*found, strict=True)
+        yield Nodes([urls[queue_id % count] for queue_id in range(3)], list(pids))
+
+
 def _has_route(url: str) -> bool:
     return _route(url).is_success
 
@@ -124,20 +137,14 @@ def measure_parted(found: Nodes, seconds: float, into: Figures) -> None:
 
 
 def measure_spread(found: Nodes, where: str, seconds: float, into: Figures) -> None:
-    """As many connections as ever, a third for each queue, at the node that leads it."""
-
-    def singles() -> float:
-        each = CONNECTIONS // len(found.urls)
-        with ThreadPoolExecutor(len(found.urls)) as pool:
-            runs = [
-                pool.submit(_singles, f"{url}{send_path(queue_id)}", each, seconds)
-                for queue_id, url in enumerate(found.urls)
-            ]
-        return sum(run.result() for run in runs)
-
-    rate, cost = found.cost_us(singles, seconds)
-    into[f"spread single rate {where}"].append(rate)
-    into[f"spread single {where}"].append(cost)
+    """Requests for each queue at the node that leads it: a third of the connections each, and as
+    many at each node as at a lone one."""
+    alike = CONNECTIONS * len(found.pids)
+    for name, connections in (("spread single", CONNECTIONS), ("alike single", alike)):
+        run = partial(_singles_at_leaders, found.urls, connections, seconds)
+        rate, cost = found.cost_us(run, seconds)
+        into[f"{name} rate {where}"].append(rate)
+        into[f"{name} {where}"].append(cost)
     frames = _at_leaders(found.urls, posting_frames)
     rate, cost = found.cost_us(partial(_moved, frames, "", 3, seconds), seconds)
     into[f"spread frames rate {where}"].append(rate)
@@ -148,6 +155,16 @@ def measure_spread(found: Nodes, where: str, seconds: float, into: Figures) -> N
     ):
         run = partial(_moved, _paced(work, per_second), "", 3, seconds)
         into[f"paced {kind} {where}"].append(found.cost_us(run, seconds)[1])
+
+
+def _singles_at_leaders(urls: list[str], connections: int, seconds: float) -> float:
+    each = connections // len(urls)
+    with ThreadPoolExecutor(len(urls)) as pool:
+        runs = [
+            pool.submit(_singles, f"{url}{send_path(queue_id)}", each, seconds)
+            for queue_id, url in enumerate(urls)
+        ]
+    return sum(run.result() for run in runs)
 
 
 def _posting_one(queue_id: int) -> Work:
@@ -205,24 +222,38 @@ _ROWS: Final = (
     ("the same, µs a message", "one", "three", "spread single"),
     ("frames at leaders, messages a second", "one", "three", "spread frames rate"),
     ("the same, µs a message", "one", "three", "spread frames"),
+    (
+        "single sends, as many connections at each node, a second",
+        "one",
+        "three",
+        "alike single rate",
+    ),
+    ("the same, µs a message", "one", "three", "alike single"),
     ("6,000 single sends a second at leaders, µs a message", "one", "three", "paced single"),
     ("150 frames a second at leaders, µs a message", "one", "three", "paced frames"),
 )
 
 
-def _table(figures: Figures) -> Iterator[str]:
-    yield "| | First | Second | Second to first, pairs |"
-    yield "|---|---|---|---|"
+def _table(figures: Figures, dropped: Figures) -> Iterator[str]:
+    """`dropped` are the figures of the sinks."""
+    yield "| | First | Second | Second to first, pairs | of sinks |"
+    yield "|---|---|---|---|---|"
     for name, sooner, later, row in _ROWS:
         first, second = figures[f"{row} {sooner}"], figures[f"{row} {later}"]
-        ratio = median(of / to for to, of in zip(first, second, strict=True))
         middle = f"{sooner} {median(first):.3g} | {later} {median(second):.3g}"
-        yield f"| {name} | {middle} | {ratio:.2f} |"
+        of_sinks = dropped[f"{row} {sooner}"], dropped[f"{row} {later}"]
+        control = f"{_ratio(*of_sinks):.2f}" if all(of_sinks) else ""
+        yield f"| {name} | {middle} | {_ratio(first, second):.2f} | {control} |"
     for name, row in (
         ("statements a second on the database", "idle statements"),
         ("processor time of the nodes, % of a core", "idle processor"),
     ):
-        yield f"| idle: {name} | | {median(figures[row]):.3g} | |"
+        yield f"| idle: {name} | | {median(figures[row]):.3g} | | |"
+
+
+def _ratio(first: list[float], second: list[float]) -> float:
+    """Of each second value to its first one, in the middle."""
+    return median(of / to for to, of in zip(first, second, strict=True))
 
 
 def main() -> None:
@@ -232,9 +263,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3)
     options = parser.parse_args()
     figures: Figures = defaultdict(list)
+    dropped: Figures = defaultdict(list)
     server = PostgresServer.create()
     try:
         for number in range(options.runs):
+            for where, count in (("one", 1), ("three", 3)):
+                with sinks(count) as found:
+                    measure_spread(found, where, options.seconds, dropped)
             with nodes(server, SHARDS[:1]) as one:
                 measure_spread(one, "one", options.seconds, figures)
             with nodes(server, SHARDS) as three:
@@ -245,7 +280,7 @@ def main() -> None:
                     measure_idle(server, three, figures)
     finally:
         server.destroy()
-    print(*_table(figures), sep="\n")
+    print(*_table(figures, dropped), sep="\n")
 
 
 if __name__ == "__main__":

@@ -89,9 +89,7 @@ class Resolved(NamedTuple):
 
 def names_one(mq_headers: Headers, query: bytes) -> bool:
     """Whether a request says anything of a namespace."""
-    if _PARAMETER_START in query:
-        return True
-    return NAMESPACE_HEADER in dict(mq_headers)
+    return _PARAMETER_START in query or (bool(mq_headers) and NAMESPACE_HEADER in dict(mq_headers))
 
 
 def namespace_of_request(mq_headers: Headers, query: bytes, known: Container[str]) -> Resolved:

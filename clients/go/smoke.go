@@ -38,7 +38,7 @@ func main() {
 	batch := curlew.NewBatchRequest([]curlew.BatchEntry{*paid, *bytes})
 	sent, _, err := messages.SendBatch(ctx, name).BatchRequest(*batch).Execute()
 	check(err)
-	first := sent.BatchAnswer.Results[0]
+	first := sent.Results[0]
 	is(first.GetQueueOffset() == 0 && first.GetStoreTimeMs() > 1<<32)
 
 	pulled, _, err := messages.PullMessages(ctx, name, 0).Offset(0).Execute()
@@ -51,6 +51,7 @@ func main() {
 
 	asked := curlew.NewReceiveBody()
 	asked.SetMaxMessages(10)
+	asked.SetWait("20s")
 	leased, _, err := messages.ReceiveMessages(ctx, name, "smoke").ReceiveBody(*asked).Execute()
 	check(err)
 	is(len(leased.Messages) == 2)

@@ -23,7 +23,7 @@ public class Smoke {
         messages.sendBatch(
                 MessagesApi.APISendBatchRequest.newBuilder()
                     .topic(name).batchRequest(new BatchRequest().messages(List.of(entry))).build())
-            .getBatchAnswer().getResults().get(0);
+            .getResults().get(0);
     check(sent.getQueueOffset() == 0);
     check(sent.getStoreTimeMs() > Integer.MAX_VALUE);
 
@@ -37,7 +37,7 @@ public class Smoke {
     ReceiveAnswer leased =
         messages.receiveMessages(
             MessagesApi.APIReceiveMessagesRequest.newBuilder()
-                .topic(name).group("smoke").receiveBody(new ReceiveBody().maxMessages(10L)).build());
+                .topic(name).group("smoke").receiveBody(new ReceiveBody().maxMessages(10L).wait("20s")).build());
     check(leased.getMessages().size() == 1);
     AckBody handles = new AckBody().receiptHandles(List.of(leased.getMessages().get(0).getReceiptHandle()));
     SettleAnswer settled =

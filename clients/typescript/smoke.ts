@@ -11,12 +11,6 @@ const baseUrl = process.argv[2] ?? "http://127.0.0.1:8710";
 const client = createClient<paths>({ baseUrl });
 const topic = { topic: name };
 
-// What came as JSON: an operation that can also answer in text or CloudEvents has a union for a type.
-function json<T>(data: T | undefined): Exclude<T, string | unknown[]> {
-  assert.equal(typeof data, "object");
-  return data as Exclude<T, string | unknown[]>;
-}
-
 const made = await client.PUT("/v1/topics/{topic}", {
   params: { path: topic },
   body: { queues: 1 },
@@ -35,7 +29,7 @@ const messageId = sent.data?.message_id ?? "";
 const pulled = await client.GET("/v1/topics/{topic}/queues/{queue}/messages", {
   params: { path: { ...topic, queue: 0 }, query: { offset: 0, body: "base64" } },
 });
-const message = json(pulled.data).messages[0];
+const message = pulled.data?.messages[0];
 assert.equal(message?.message_id, messageId);
 assert.equal(message?.tag, "bytes");
 assert.deepEqual(message?.keys, ["a", "b"]);
@@ -52,21 +46,40 @@ const batch = await client.POST("/v1/topics/{topic}/messages:batch", {
   body: { messages: [{ text: "a", id: "1" }, { text: "b", queue_id: 9 }] },
 });
 assert.equal(batch.response.status, 207);
-assert.ok(batch.data && "results" in batch.data);
-assert.equal(batch.data.results[1]?.error?.code, "QUEUE_NOT_FOUND");
+assert.equal(batch.data?.results[1]?.error?.code, "QUEUE_NOT_FOUND");
 
 const group = { ...topic, group: "smoke" };
 const leased = await client.POST("/v1/topics/{topic}/groups/{group}/messages:receive", {
   params: { path: group },
-  body: { max_messages: 10 },
+  body: { max_messages: 10, wait: "20s" },
 });
-const handles = json(leased.data).messages.map((each) => each.receipt_handle);
+if (leased.error) throw new Error(leased.error.detail);
+const handles = leased.data.messages.map((each) => each.receipt_handle); // the error is out: data is there
 assert.equal(handles.length, 2);
 const settled = await client.POST("/v1/topics/{topic}/groups/{group}/messages:ack", {
   params: { path: group },
   body: { receipt_handles: handles },
 });
 assert.deepEqual([settled.data?.succeeded, settled.data?.failed], [2, 0]);
+
+const later = await client.POST("/v1/topics/{topic}/messages", {
+  params: { path: topic, query: { deliver_at_ms: Date.now() + 3_600_000 } },
+  headers: { "Content-Type": "application/vnd.curlew+json" }, // without it the JSON is the message
+  body: { body: { id: 17 }, tag: "created", keys: ["order-17"] },
+});
+assert.equal(typeof later.data?.recall_handle, "string");
+assert.deepEqual([later.data?.queue_offset, later.data?.transaction_id], [undefined, undefined]);
+
+const found = await client.GET("/v1/topics/{topic}/messages", {
+  params: { path: topic, query: { page_size: 10, tag: "bytes" } },
+});
+assert.deepEqual(found.data?.messages.map((each) => each.message_id), [messageId]);
+
+const member = { client_id: "smoke-1", subscriptions: [topic], generation: 0, wait: "20s" };
+const path = { group: "smoke-polled" };
+const joined = await client.POST("/v1/groups/{group}/members:poll", { params: { path }, body: member });
+assert.deepEqual(joined.data?.messages.map((each) => each.text), [undefined, "a"]);
+assert.deepEqual(joined.data.queues.map((each) => each.next_offset), [2]);
 
 const failed = await client.GET("/v1/topics/{topic}", {
   params: { path: { topic: name + "x" } },

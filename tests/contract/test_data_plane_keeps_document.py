@@ -24,6 +24,7 @@ from app.node import Node
 from app.node_app import NodeApp
 from tests.support.clients.frames import request_frame
 from tests.support.metadata.migrated_file import migrate_by_copy
+from tests.support.whole_document import with_all_answers
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +41,7 @@ class Checker:
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
-        self._document: Json = json.loads(render_document())
+        self._document: Json = with_all_answers(json.loads(render_document()))
         schemas = copy.deepcopy(self._document["components"]["schemas"])
         for name, schema in schemas.items():
             if schema.get("type") == "object" and name not in OPEN_SCHEMAS:

@@ -17,6 +17,7 @@ import pyspark
 import pytest
 
 from tests.support.nodes.node import ROOT, RunningNode, run_node
+from tests.support.whole_document import Json, with_all_answers
 
 CLIENTS = ROOT / "clients"
 DOCUMENT = ROOT / "openapi" / "openapi.json"
@@ -91,16 +92,32 @@ def installed_packages() -> Path:
     return packages
 
 
-def test_a_typescript_client(node: RunningNode, tmp_path: Path) -> None:
-    shutil.copytree(DOCUMENT.parent, tmp_path / "openapi")
+def typescript_of(document: Json, tmp_path: Path) -> Path:
+    """The directory with the program, and the types that were made of the document."""
+    (tmp_path / "openapi").mkdir()
+    (tmp_path / "openapi" / "openapi.json").write_text(json.dumps(document))
     directory = tmp_path / "clients" / "typescript"
     directory.mkdir(parents=True)
     for name in ("package.json", "tsconfig.json", "smoke.ts"):
         shutil.copy(TYPESCRIPT / name, directory)
     (directory / "node_modules").symlink_to(installed_packages())
     must("npm", "run", "generate", directory=directory)
+    return directory
+
+
+def test_a_typescript_client(node: RunningNode, tmp_path: Path) -> None:
+    directory = typescript_of(json.loads(DOCUMENT.read_text()), tmp_path)
     must("npm", "run", "compile", directory=directory)
     must("node", "compiled/smoke.js", node.url, directory=directory)
+
+
+def test_answers_of_several_types_do_not_compile(tmp_path: Path) -> None:
+    """Why the document says apart what is answered only when it is asked for."""
+    whole = with_all_answers(json.loads(DOCUMENT.read_text()))
+    done = run("npm", "run", "compile", directory=typescript_of(whole, tmp_path))
+    assert done.returncode != 0
+    for member in ("messages", "results", "queues"):
+        assert f"Property '{member}' does not exist on type" in done.stdout
 
 
 def test_a_java_client(node: RunningNode, tmp_path: Path) -> None:

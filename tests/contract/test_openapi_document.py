@@ -16,6 +16,7 @@ from app.api.document.property_meanings import (
     PARAMETERS,
     properties_of,
 )
+from app.api.operations.operation import WHEN_ASKED
 
 COMMITTED = Path(__file__).parents[2] / "openapi" / "openapi.json"
 
@@ -125,6 +126,89 @@ def test_request_bodies_name_every_form(document: Json) -> None:
     }
     batch = document["paths"]["/v1/topics/{topic}/messages:batch"]["post"]
     assert "application/cloudevents-batch+json" in batch["description"]
+
+
+def test_an_answer_has_one_type(document: Json) -> None:
+    """What a status answers unless the request asks for something else; generated clients need no
+    look at the type of what came."""
+    for _, _, operation in operations(document):
+        named = operation["operationId"]
+        for status, answer in answers(document, operation).items():
+            content = answer.get("content", {})
+            assert len(content) <= 1, f"{named} {status}: {list(content)}"
+            for described in content.values():
+                kinds = len(described["schema"].get("anyOf", ()))
+                assert kinds == (2 if (named, status) == ("send_message", "202") else 0), named
+        bare = [s for s, each in operation["responses"].items() if s[0] == "2" and "$ref" in each]
+        assert bare == []
+
+
+def test_what_is_answered_when_asked_is_said_apart(document: Json) -> None:
+    def apart(path: str, method: str) -> tuple[set[str], set[str]]:
+        operation = document["paths"][path][method]
+        answer = operation["responses"]["200"]
+        return set(answer.get(WHEN_ASKED, ())), set(operation.get(WHEN_ASKED, ()))
+
+    topic = "/v1/topics/{topic}"
+    octets = {"application/octet-stream"}
+    assert apart(f"{topic}/groups/{{group}}/messages:receive", "post") == (octets, {"204"})
+    assert apart("/v1/groups/{group}/members:poll", "post") == ({"multipart/mixed"}, set())
+    assert apart(f"{topic}/messages:batch", "post") == ({"application/json"}, {"202"})
+    frames_and_others = {
+        "application/x-ndjson",
+        "application/vnd.curlew.batch",
+        "application/cloudevents-batch+json",
+    }
+    assert apart(f"{topic}/queues/{{queue}}/messages", "get") == (frames_and_others, set())
+
+
+def types_of(schema: Json) -> set[str]:
+    """The JSON types that a schema names, null left out."""
+    kinds = [each.get("type", "?") for each in schema.get("anyOf", [schema])]
+    named = {one for each in kinds for one in (each if isinstance(each, list) else [each])}
+    return named - {"null"}
+
+
+def types_by_place(document: Json, name: str) -> dict[str, set[str]]:
+    """Of a parameter or a member of a body that is called so, wherever it stands."""
+    found = {
+        operation["operationId"]: types_of(each["schema"])
+        for _, _, operation in operations(document)
+        for each in operation["parameters"]
+        if each["name"] == name
+    }
+    of_members = {
+        schema: types_of(each) for schema, member, each in properties(document) if member == name
+    }
+    return found | of_members
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *(("wait", "string"), ("delay", "string"), ("invisible", "string"), ("timeout", "string")),
+        *(("deliver_at_ms", "integer"), ("deliver_time_ms", "integer"), ("offset", "integer")),
+        *(("queue_id", "integer"), ("topic", "string"), ("client_id", "string")),
+    ],
+)
+def test_one_name_has_one_type(document: Json, name: str, kind: str) -> None:
+    places = types_by_place(document, name)
+    assert {place: each for place, each in places.items() if each != {kind}} == {}
+    assert places
+
+
+def test_no_parameter_is_null(document: Json) -> None:
+    for _, _, operation in operations(document):
+        for parameter in operation["parameters"]:
+            assert {"type": "null"} not in parameter["schema"].get("anyOf", ()), parameter
+
+
+def test_what_may_be_missing_is_not_required(document: Json) -> None:
+    """A delayed message has no offset yet, and generated clients read what is required."""
+    schemas = document["components"]["schemas"]
+    assert "queue_offset" not in schemas["SendAnswer"]["required"]
+    assert {"queue_id", "message_id", "store_time_ms"} <= {*schemas["SendAnswer"]["required"]}
+    assert "first_queue_offset" not in schemas["FrameAnswer"]["required"]
 
 
 def properties(document: Json) -> list[tuple[str, str, Json]]:

@@ -19,6 +19,7 @@ import pytest
 
 from tests.contract.schemathesis_hooks import WITHOUT_A_KEY
 from tests.support.nodes.node import ROOT, RunningNode, run_node
+from tests.support.whole_document import with_all_answers
 
 DOCUMENT = ROOT / "openapi" / "openapi.json"
 EXAMPLES = int(os.environ.get("CURLEW_SCHEMATHESIS_EXAMPLES", "10"))
@@ -36,8 +37,10 @@ class Fuzzed:
     settings: Path
 
     def run(self, document: Path, *options: str) -> subprocess.CompletedProcess[str]:
+        whole = self.settings.with_name("whole.json")
+        whole.write_text(json.dumps(with_all_answers(json.loads(document.read_text()))))
         command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(self.settings)]
-        command += ["run", str(document), "--url", self.node.url, "--no-color"]
+        command += ["run", str(whole), "--url", self.node.url, "--no-color"]
         command += ["--phases", "examples,coverage,fuzzing", "--max-examples", str(EXAMPLES)]
         command += ["--generation-deterministic", *options]
         command += ["--suppress-health-check", "all", "--continue-on-failure"]
@@ -89,7 +92,6 @@ def fill(node: RunningNode) -> dict[str, list[Any]]:
         "queues": [0, 1],
         "message_ids": [answer.json()["message_id"] for answer in sent[:8]],
         "handles": [message["receipt_handle"] for message in leased.json()["messages"]],
-        "waits": [0, 0.01],
         "wait_texts": ["0", "10ms"],
         "durations": ["1s", "250ms", "2h"],
         "short_times": ["10ms", "1ms", "20ms"],
@@ -107,7 +109,7 @@ BINDINGS = {
     "query.producer_id": ("producers", 0.8),
     "path.handle": ("handles", 0.8),
     "query.wait": ("wait_texts", 1),
-    "body.wait": ("waits", 1),
+    "body.wait": ("wait_texts", 1),
     "query.duration": ("short_times", 1),
     "query.at": ("moments", 0.7),
     "query.invisible": ("durations", 0.7),

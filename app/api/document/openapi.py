@@ -18,11 +18,18 @@ from app.api.control.control_plane import build_control_plane
 from app.api.control.operation_list import OPERATIONS
 from app.api.dataplane import routes
 from app.api.document.property_meanings import describe, describe_operation
+from app.api.document.typed_clients import (
+    say_members_of_others,
+    say_nulls_as_types,
+    say_parameters,
+    say_waits,
+    say_what_may_be_missing,
+)
 from app.api.formats import wire
 from app.api.http.errors import STATUS_OF_CODE, EntryProblem, Problem
 from app.api.http.request_context import STATE_PATHS
 from app.api.operations.answers import NOT_KEPT, SHARED_SCHEMAS, answers_of, problem_components
-from app.api.operations.operation import Json, Operation, models_of, permissions_of
+from app.api.operations.operation import WHEN_ASKED, Json, Operation, models_of, permissions_of
 from app.api.operations.parameters import NAMESPACE, parameters_of
 
 _OTHER_STRUCTS: Final = (wire.BatchEntry, Problem, EntryProblem)
@@ -54,12 +61,16 @@ def build_document() -> Json:
     for methods in paths.values():
         for described in methods.values():
             describe_operation(described)
+            say_parameters(described["parameters"])
     document["paths"] = dict(sorted(paths.items()))
     document["components"]["responses"] = _share_problems(paths)
     schemas: Json = document["components"]["schemas"] | _model_schemas()
     for name in _OURS_IN_FASTAPI:
         schemas.pop(name, None)
+    say_waits(schemas)
     describe(schemas)
+    say_nulls_as_types(schemas)
+    say_members_of_others(schemas)
     document["components"]["schemas"] = dict(sorted(schemas.items()))
     return {name: _with_widths(each) for name, each in document.items()}
 
@@ -72,14 +83,20 @@ def _with_widths(value: Any) -> Any:  # noqa: ANN401  # JSON
     if not isinstance(value, dict):
         return value
     found = {name: _with_widths(each) for name, each in value.items()}
-    if found.get("type") == "integer":
+    kinds = found.get("type")
+    if kinds == "integer" or (isinstance(kinds, list) and "integer" in kinds):
         found.setdefault("format", "int64")
     return found
 
 
 def _described(operation: Operation) -> Json:
     """An operation of the data plane, as FastAPI describes those of the control plane."""
-    answers = answers_of(operation).items()
+    answers = {str(status): answer for status, answer in answers_of(operation).items()}
+    apart = {
+        str(status): answers.pop(str(status))
+        for status, answer in operation.answers.items()
+        if answer.is_asked_for
+    }
     described: Json = {
         "tags": [operation.tag],
         "operationId": operation.operation_id,
@@ -87,7 +104,8 @@ def _described(operation: Operation) -> Json:
         "description": operation.description,
         "parameters": parameters_of(operation),
         "requestBody": operation.body and operation.body.rendered(),
-        "responses": {str(status): answer for status, answer in answers},
+        "responses": answers,
+        WHEN_ASKED: apart,
     }
     return {name: value for name, value in described.items() if value or name == "parameters"}
 
@@ -125,9 +143,14 @@ def _share_problems(paths: Json) -> Json:
 def _model_schemas() -> Json:
     """Schemas of the bodies of both planes, and of the answers that FastAPI does not describe."""
     bodies = [each.body.content for each in OPERATIONS if each.body is not None]
-    answers = [answer.content for each in OPERATIONS for answer in each.answers.values()]
+    answers = [answer for each in OPERATIONS for answer in each.answers.values()]
     taken = [model for content in bodies for model in models_of(content)]
-    given = [model for content in answers for model in models_of(content)]
+    given = [
+        model
+        for each in answers
+        for content in (each.content, each.when_asked)
+        for model in models_of(content)
+    ]
     structs = [model for model in (*taken, *given) if issubclass(model, Struct)]
     models = [model for model in taken if issubclass(model, BaseModel)]
     _, ours = models_json_schema(
@@ -138,9 +161,11 @@ def _model_schemas() -> Json:
 
 
 def _struct_schemas(structs: Sequence[type[Struct]]) -> Json:
+    all_structs: list[type[Struct]] = [*dict.fromkeys(structs), *_OTHER_STRUCTS]
     _, schemas = msgspec.json.schema_components(
-        dict.fromkeys([*structs, *_OTHER_STRUCTS]), ref_template="#/components/schemas/{name}"
+        all_structs, ref_template="#/components/schemas/{name}"
     )
+    say_what_may_be_missing(all_structs, schemas)
     problem: Json = schemas["Problem"]
     problem["properties"]["code"] = {"type": "string", "enum": sorted(STATUS_OF_CODE)}
     problem["description"] = (

@@ -8,7 +8,7 @@ is more to say than this.
 from collections.abc import Iterator
 from typing import Final
 
-from app.api.operations.operation import Json
+from app.api.operations.operation import WHEN_ASKED, Json
 
 MEANINGS: Final[dict[str, str]] = {
     "acks": "Receipt handles of messages that are done",
@@ -342,7 +342,7 @@ def describe_operation(operation: Json) -> None:
     for parameter in operation["parameters"]:
         if not parameter.get("description") and parameter["name"] in PARAMETERS:
             parameter["description"] = PARAMETERS[parameter["name"]]
-    for answer in operation["responses"].values():
+    for answer in (*operation["responses"].values(), *operation.get(WHEN_ASKED, {}).values()):
         headers = answer.get("headers", {})
         answer_headers = {
             name: header if header.get("description") else _described(name, header)

@@ -27,6 +27,10 @@ Shape = Model | tuple[Model, ...] | Json
 Content = Model | Mapping[str, Shape]
 """Shapes by media type; a model alone is `application/json`."""
 
+WHEN_ASKED: Final = "x-curlew-when-asked"
+"""Member of an answer in the document, with further content in the form of `content`; and of an
+operation, with further answers in the form of `responses`."""
+
 _NOTHING: Final[Mapping[str, Shape]] = {}
 _NAME: Final = re.compile(r"{(\w+)}")
 
@@ -73,12 +77,20 @@ class Answer(NamedTuple):
     description: str = ""
     content: Content = _NOTHING
     headers: Mapping[str, Json] = {}
+    when_asked: Content = _NOTHING
+    """What is answered only to a request that asks for it, by `Accept`, its query or the type of
+    its body. Not in the `content` of the document: generated clients would have to look at the type
+    of each answer, and not one of them asks."""
+    is_asked_for: bool = False
+    """All of it is answered only to a request that asks for it: it stands apart, too."""
 
     def rendered(self) -> Json:
         """As OpenAPI has it."""
         answer: Json = {"description": self.description} if self.description else {}
         if self.content:
             answer["content"] = _rendered(self.content)
+        if self.when_asked:
+            answer[WHEN_ASKED] = _rendered(self.when_asked)
         if self.headers:
             answer["headers"] = self.headers
         return answer

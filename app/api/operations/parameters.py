@@ -71,7 +71,7 @@ PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "credit": (POSITIVE, "at most so many unsettled messages at a time; default 16"),
     "cursor": (TEXT, "where to go on: next_cursor of a page, or the cursor of a streamed message"),
     "delay": (DURATION, "deliver no sooner than after this time; on a send also level:1 to 18"),
-    "deliver_at_ms": (TEXT, "deliver at this time: epoch milliseconds, or RFC 3339"),
+    "deliver_at_ms": (INTEGER, "deliver at this time, epoch milliseconds"),
     "delay_ms": (INTEGER, "as delay, in milliseconds"),
     "encodings": (
         {**TEXT, "examples": ["zstd,deflate"]},
@@ -252,6 +252,11 @@ LAST_EVENT_ID: Final = header(
     "the cursor of the last message that was seen; browsers send it by themselves",
 )
 
+_BY_HEADER: Final = {
+    b"mq-deliver-at": (TEXT, "deliver at this time: epoch milliseconds, or RFC 3339"),
+}
+"""Headers that take more than their alias says."""
+
 _UNLISTED: Final = frozenset({"body"})
 """Of an operation with a request body: generated clients call that one `body`."""
 
@@ -280,6 +285,6 @@ def _path_parameter(name: str) -> Json:
 def _mq_headers(aliases: Mapping[bytes, str]) -> list[Json]:
     found = []
     for name, alias in sorted(aliases.items()):
-        schema, description = PARAMETERS[alias]
+        schema, description = _BY_HEADER.get(name) or PARAMETERS[alias]
         found.append(header(display_header(name), f"{description} (query: {alias})", schema))
     return found

@@ -66,7 +66,11 @@ class Schemas:
         if "$ref" in schema:
             return self.plain(self._named[schema["$ref"].rpartition("/")[2]])
         if "anyOf" not in schema:
-            return [] if schema.get("type") == "null" else [schema]
+            kinds = schema.get("type")
+            of_each = (
+                [{**schema, "type": each} for each in kinds] if type(kinds) is list else [schema]
+            )
+            return [each for each in of_each if each.get("type") != "null"]
         around = {key: schema[key] for key in ("description",) if key in schema}
         return [{**around, **each} for one in schema["anyOf"] for each in self.plain(one)]
 

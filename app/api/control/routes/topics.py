@@ -237,13 +237,10 @@ async def get_topic_offsets(
     needs={"topic": Action.SUB},
     answers={
         200: Answer(
-            "The message as JSON, as a CloudEvent, or its body with `format=raw`",
-            {
-                JSON: MessageView,
-                EVENT: EVENT_SCHEMA,
-                OCTETS: BINARY,
-            },
+            f"The message; by `Accept` also {EVENT}, and its body with `format=raw`",
+            MessageView,
             {**RAW_MESSAGE_HEADERS, **CACHE_HEADERS, **_INERT_HEADERS},
+            when_asked={EVENT: EVENT_SCHEMA, OCTETS: BINARY},
         ),
         304: Answer("As `If-None-Match` has it", headers=CACHE_HEADERS),
     },

@@ -64,10 +64,15 @@ RECEIVE_MESSAGES: Final = Operation(
     answers={
         200: Answer(
             "Messages, or none; with format=raw the body of one message",
-            {media.JSON: wire.ReceiveAnswer, media.OCTETS: BINARY},
+            wire.ReceiveAnswer,
             {**RAW_MESSAGE_HEADERS, **_LEASE, **_PARTIAL, **APPLIED, **QUOTA_HEADERS},
+            when_asked={media.OCTETS: BINARY},
         ),
-        204: Answer("No message (format=raw)", headers={**_PARTIAL, **APPLIED, **QUOTA_HEADERS}),
+        204: Answer(
+            "No message (format=raw)",
+            headers={**_PARTIAL, **APPLIED, **QUOTA_HEADERS},
+            is_asked_for=True,
+        ),
     },
     problems=(404, 406, 409, 429, 507),
     reads=True,
@@ -145,15 +150,16 @@ POLL: Final = Operation(
     ),
     answers={
         200: Answer(
-            "The member's share, and messages or none",
-            {
-                media.JSON: PollAnswer,
-                "multipart/mixed": {**BINARY, "description": "JSON, then one frame for each queue"},
-            },
+            f"The member's share, and messages or none; by `Accept: {media.FRAMES}` as a "
+            "multipart/mixed of JSON and frames",
+            PollAnswer,
             {
                 **APPLIED,
                 **QUOTA_HEADERS,
                 "MQ-Store-Id": {"schema": TEXT, "description": "frames only"},
+            },
+            when_asked={
+                "multipart/mixed": {**BINARY, "description": "JSON, then one frame for each queue"},
             },
         ),
     },

@@ -32,8 +32,12 @@ def lines_of(description: str) -> Json:
 
 def stream_of(view: str) -> Answer:
     """The answer of a stream whose events have the schema `view`."""
-    content = {media.EVENT_STREAM: STREAM_EVENT, media.NDJSON: lines_of(f"one {view}")}
-    return Answer("Messages as they come", content, _STREAM)
+    return Answer(
+        f"Messages as they come; lines of JSON by `Accept: {media.NDJSON}`",
+        {media.EVENT_STREAM: STREAM_EVENT},
+        _STREAM,
+        when_asked={media.NDJSON: lines_of(f"one {view}")},
+    )
 
 
 TOPIC_PATH: Final = "/v1/topics/{topic}"

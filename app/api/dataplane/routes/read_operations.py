@@ -77,9 +77,10 @@ BROWSE_MESSAGES: Final = _read(
     query=BROWSE_PARAMETERS,
     answers={
         200: Answer(
-            "Messages, or none",
-            {media.JSON: wire.BrowseAnswer, media.NDJSON: lines_of("one MessageView")},
+            f"Messages, or none; lines of JSON by `Accept: {media.NDJSON}`",
+            wire.BrowseAnswer,
             _BROWSE,
+            when_asked={media.NDJSON: lines_of("one MessageView")},
         ),
     },
     problems=(406, 413),
@@ -103,14 +104,14 @@ PULL_MESSAGES: Final = _read(
     query=PULL_PARAMETERS,
     answers={
         200: Answer(
-            "Messages, or none",
-            {
-                media.JSON: wire.PullAnswer,
+            f"Messages, or none; by `Accept` also {media.NDJSON}, {media.FRAMES} and {EVENTS}",
+            wire.PullAnswer,
+            {**_PULL, **_OF_REPLICAS, **CACHE_HEADERS, **QUOTA_HEADERS},
+            when_asked={
                 media.NDJSON: lines_of("one MessageView"),
                 media.FRAMES: BINARY,
                 EVENTS: {"type": "array", "items": EVENT_SCHEMA},
             },
-            {**_PULL, **_OF_REPLICAS, **CACHE_HEADERS, **QUOTA_HEADERS},
         ),
         304: Answer("As `If-None-Match` has it", headers=CACHE_HEADERS),
     },

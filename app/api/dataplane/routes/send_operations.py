@@ -169,11 +169,14 @@ SEND_BATCH: Final = _send(
     ),
     answers={
         200: Answer(
-            "All are stored",
-            {media.JSON: (wire.BatchAnswer, wire.FrameAnswer)},
+            "All are stored; of a frame, which came as one, its place (`FrameAnswer`)",
+            wire.BatchAnswer,
             {**APPLIED, **TIMING, **_DUPLICATE},
+            when_asked=wire.FrameAnswer,
         ),
-        202: Answer("With MQ-One-Way: all are handed to the log; without a body"),
+        202: Answer(
+            "With MQ-One-Way: all are handed to the log; without a body", is_asked_for=True
+        ),
         207: Answer("Some are stored", wire.BatchAnswer, {**APPLIED, **TIMING}),
     },
     problems=(404, 409, 410, 422, 429, 504, 507),
@@ -199,8 +202,9 @@ REQUEST_REPLY: Final = _send(
     answers={
         200: Answer(
             "The reply, as JSON; with format=raw its body",
-            {media.JSON: wire.RequestAnswer, media.OCTETS: BINARY},
+            wire.RequestAnswer,
             _REPLY,
+            when_asked={media.OCTETS: BINARY},
         ),
     },
     problems=(404, 406, 409, 429, 504, 507),

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Final, Self
 
 from app.cluster import ClusterConfig, Metadata, migrate_new, sqlite_file_of
+from app.commands.server_words import KINDS
 from app.config import Config
 from app.domain.access.accounts import PrincipalSettings, read_networks
 from app.domain.access.actions import Kind
 from app.domain.access.keys import NewKey
 from app.domain.access.policies import Subject, SubjectKind, check_namespace, read_names
 from app.domain.access.policy_warnings import AccessFacts
-from app.domain.access.roles import ROLES
 from app.domain.durations import parse_duration_ms
 from app.domain.errors import InvalidRequest
 from app.domain.limits import KEY_EXPIRES_MS_MAX
@@ -35,71 +35,9 @@ from app.runtime.secure.secret_key import SecretKey
 from app.runtime.system_clock import SystemClock
 
 COMMANDS: Final = frozenset({"init", "key", "security"})
-_KINDS: Final = ("topic", "group", "producer")
+
 
 _Step = Callable[[Metadata], Awaitable[str]]
-
-
-def add_parsers(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
-    add_settings: Callable[[argparse.ArgumentParser], None],
-) -> None:
-    """Enter the commands; `add_settings` gives one the flags that name the database."""
-    text = "make the first administrator and print its key; from then on each request needs one"
-    init = commands.add_parser("init", help=text, description=text)
-    _add_key_file(init)
-    add_settings(init)
-    text = "make, list and revoke API keys"
-    steps = commands.add_parser("key", help=text, description=text).add_subparsers(
-        dest="step", required=True, metavar="STEP"
-    )
-    create = steps.add_parser("create", help="a new principal and its key")
-    create.add_argument("name", help="of whom the key is for, for instance ci")
-    create.add_argument(
-        "--role", required=True, action="append", choices=list(ROLES), help="may be given again"
-    )
-    for kind in _KINDS:
-        create.add_argument(
-            f"--{kind}",
-            action="append",
-            default=[],
-            metavar="PATTERN",
-            help=f"keep it to this {kind}, or with orders-* to those that begin so; again for more",
-        )
-    create.add_argument("--namespace", default="", help="bind it to this one")
-    create.add_argument(
-        "--from",
-        dest="allowed_from",
-        action="append",
-        default=[],
-        metavar="NETWORK",
-        help="let it in from this network or address only, as 10.0.0.0/8; again for more",
-    )
-    rotate = steps.add_parser("rotate", help="a second key; the first works until it is revoked")
-    rotate.add_argument("name")
-    for parser in (create, rotate):
-        parser.add_argument("--expires", metavar="90d", help="how long the key works")
-        _add_key_file(parser)
-    listing = steps.add_parser("list", help="all keys, without their secrets")
-    revoke = steps.add_parser("revoke", help="take a key away, or a principal with all its keys")
-    revoke.add_argument("name")
-    revoke.add_argument("--key", metavar="ID", help="only this one")
-    for parser in (create, rotate, listing, revoke):
-        add_settings(parser)
-    security = commands.add_parser("security", help="whether keys are needed").add_subparsers(
-        dest="step", required=True, metavar="STEP"
-    )
-    for name, text in (
-        ("open", "ask nobody for a key any more, and forget all keys; restart the node afterwards"),
-        ("accept", "let a database count that is an older copy, with the keys that it has"),
-    ):
-        add_settings(security.add_parser(name, help=text, description=text))
-
-
-def _add_key_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--key-file", type=Path, help="write the key there, for its owner alone; do not print it"
-    )
 
 
 async def run(options: argparse.Namespace, config: Config) -> str:
@@ -176,7 +114,7 @@ def _warnings(metadata: Metadata, name: str, settings: PrincipalSettings) -> lis
 
 
 def _settings(options: argparse.Namespace) -> PrincipalSettings:
-    patterns = [read_names(Kind(kind), text) for kind in _KINDS for text in getattr(options, kind)]
+    patterns = [read_names(Kind(kind), text) for kind in KINDS for text in getattr(options, kind)]
     namespace = check_namespace(options.namespace)
     return PrincipalSettings(
         tuple(dict.fromkeys(options.role)),

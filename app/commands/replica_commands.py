@@ -2,7 +2,6 @@
 that does not run."""
 
 import argparse
-from collections.abc import Callable
 from typing import Final
 
 from app.cluster import ClusterConfig, ClusterSnapshot, Metadata, WithoutReplica
@@ -16,23 +15,6 @@ from app.store.replica.replica_files import ReplicaFileDamaged, ReplicaFiles
 from app.store.replica.reset import finish_reset
 
 COMMANDS: Final = frozenset({"remove-node", "reset-replica"})
-
-
-def add_parsers(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
-    add_settings: Callable[[argparse.ArgumentParser], None],
-) -> None:
-    """Enter the command; `add_settings` gives it the flags that name the database."""
-    text = "take a node that is gone for good out of the replicas of its shard"
-    command = commands.add_parser("remove-node", help=text, description=text)
-    command.add_argument("node", metavar="NODE", help="its id, as `curlew cluster status` says it")
-    add_settings(command)
-    text = "have the replica of a stopped node begin anew, without what its data directory has"
-    command = commands.add_parser("reset-replica", help=text, description=text)
-    command.add_argument(
-        "--keep-log", action="store_true", help="keep the log, where it is as the leader's"
-    )
-    add_settings(command)
 
 
 async def run(options: argparse.Namespace, config: Config) -> str:

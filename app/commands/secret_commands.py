@@ -3,7 +3,7 @@
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from app.cluster import ClusterConfig, Head, Metadata
@@ -14,33 +14,6 @@ from app.runtime.system_clock import SystemClock
 
 COMMANDS: Final = frozenset({"audit", "secret-key"})
 _HEAD: Final = re.compile(r"([^:]+):([0-9]{1,18}):([0-9a-f]{64})")
-
-
-def add_parsers(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
-    add_settings: Callable[[argparse.ArgumentParser], None],
-) -> None:
-    """Enter the command; `add_settings` gives it the flags that name the database and the file."""
-    text = "the secret key of the cluster"
-    steps = commands.add_parser("secret-key", help=text, description=text).add_subparsers(
-        dest="step", required=True, metavar="STEP"
-    )
-    text = "take the key of secret_key_file for the cluster's, in the place of the one before"
-    add_settings(steps.add_parser("accept", help=text, description=text))
-    text = "what is remembered of who changed what"
-    steps = commands.add_parser("audit", help=text, description=text).add_subparsers(
-        dest="step", required=True, metavar="STEP"
-    )
-    text = "say whether entries were changed, taken out or put in, and print the newest heads"
-    verify = steps.add_parser("verify", help=text, description=text)
-    verify.add_argument(
-        "--head",
-        action="append",
-        default=[],
-        metavar="NODE:SEQ:LINK",
-        help="one that was printed before, or stands in a node's log; may be repeated",
-    )
-    add_settings(verify)
 
 
 async def run(options: argparse.Namespace, config: Config) -> tuple[str, bool]:

@@ -66,44 +66,6 @@ FAILURES: Final = (SourceUnusable, TargetNotEmpty, OSError)
 """What these commands raise besides what a node's start raises."""
 
 
-def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `store` and its own commands."""
-    store = commands.add_parser("store", help="look at, check, repair or fill a store")
-    actions = store.add_subparsers(dest="action", required=True, metavar="ACTION")
-    made = {}
-    for name, text in (
-        ("dump", "print the records of the log, or of one queue"),
-        ("verify", "read everything and report damage"),
-        ("repair", "make again what can be made from the log; nothing is deleted without a copy"),
-        ("stats", "figures as of the last checkpoint; may run beside a node"),
-        ("backup", "copy the store as it is now, to an empty directory; may run beside a node"),
-        ("import", "take over the store of a RocketMQ broker (4.9 or 5) that is stopped"),
-    ):
-        made[name] = actions.add_parser(name, help=text, description=text)
-        made[name].add_argument("--config", type=Path, help="TOML file; flags win over it")
-        made[name].add_argument("--data-dir", help="directory of the node's data (./data)")
-        made[name].add_argument("--json", action="store_true", help="JSON instead of lines")
-    dumped = made["dump"]
-    dumped.add_argument("--from", type=int, dest="from_offset", help="physical offset to begin at")
-    dumped.add_argument("--to", type=int, dest="to_offset", help="physical offset to end before")
-    dumped.add_argument("--topic", help="this topic only")
-    dumped.add_argument("--queue", type=int, help="this queue of the topic only")
-    dumped.add_argument("--limit", type=_whole_number, help="at most so many records")
-    dumped.add_argument("--bodies", action="store_true", help="whole bodies")
-    made["repair"].add_argument("--dry-run", action="store_true", help="say what would be done")
-    made["backup"].add_argument("target", type=Path, help="the data directory to make")
-    made["import"].add_argument("source", type=Path, help="RocketMQ's storePathRootDir")
-    made["import"].add_argument("--database-url", help="metadata database, as for a node")
-
-
-def _whole_number(text: str) -> int:
-    """For argparse, which names the argument and the text when this raises."""
-    number = int(text)
-    if number < 0:
-        raise ValueError
-    return number
-
-
 def run(options: argparse.Namespace) -> int:
     """Run one command; the exit status. Raises what `FAILURES` and a node's start name."""
     names = ("data_dir", "database_url")

@@ -1,6 +1,8 @@
 """The commands that the server adds to the command `curlew` are those of its own parser."""
 
 import argparse
+import subprocess
+import sys
 import tomllib
 from importlib import import_module
 from pathlib import Path
@@ -8,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from app.cli import _parser
+from app.commands.server_words import ROLE_NAMES
+from app.domain.access.roles import ROLES
 
 PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
 ENTRIES = PROJECT["project"]["entry-points"]["curlew.commands"]
@@ -34,6 +38,50 @@ def test_an_entry_runs_the_command_of_its_name(name: str, monkeypatch: pytest.Mo
     assert command(["--port", "1"]) == 7
     assert seen == [[name, "--port", "1"]]
     assert command.help
+
+
+HELP_AND_SHOW = """
+import sys
+from curlew_client.command.entry import main
+try:
+    main(sys.argv[1:])
+except SystemExit as ended:
+    assert ended.code == 0
+    print("loaded:", *sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    "words", ["serve --help", "migrate --help", "store verify --help", "key create --help"]
+)
+def test_help_imports_nothing_of_a_node(words: str) -> None:
+    shown = subprocess.run(
+        [sys.executable, "-c", HELP_AND_SHOW, *words.split()],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    text, _, modules = shown.partition("loaded:")
+    loaded = set(modules.split())
+    assert text.startswith(f"usage: curlew {words.removesuffix(' --help')} ")
+    assert "app.commands.server_words" in loaded
+    heavy = {"app.cluster", "app.store", "app.config", "sqlalchemy", "uvloop", "asyncio"}
+    assert not loaded & (heavy | {"pydantic", "typing_extensions", "importlib.metadata"})
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_the_parser_of_a_command_is_that_command_of_the_whole_parser(name: str) -> None:
+    def options_of(parser: argparse.ArgumentParser) -> str:
+        [commands] = [
+            each for each in parser._actions if isinstance(each, argparse._SubParsersAction)
+        ]
+        return str(commands.choices[name].format_help())
+
+    assert options_of(_parser(name)) == options_of(_parser())
+
+
+def test_roles_are_those_that_are_there() -> None:
+    assert list(ROLE_NAMES) == list(ROLES)
 
 
 def test_the_client_knows_the_names_where_the_server_is_not_installed() -> None:

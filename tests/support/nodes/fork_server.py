@@ -85,16 +85,15 @@ def _prepare() -> None:
     """Do once what each node would do: import, compile templates, work out routes, make tables."""
     from fastapi.routing import iter_route_contexts
 
-    from app import cli
     from app.api.control.control_plane import operation_routes
     from app.cluster import migrate
-    from app.commands import node_commands  # noqa: F401  # what takes long to import
+    from app.commands import node_commands, running  # noqa: F401  # what takes long to import
     from app.web.rendering.templates import packaged_templates
     from tests.support.metadata.migrated_file import copying
 
     packaged_templates()
     list(iter_route_contexts(operation_routes()))
-    vars(cli)["migrate"] = copying(migrate)
+    vars(running)["migrate"] = copying(migrate)
     gc.collect()
     gc.freeze()  # a node's collector would visit all of it, and so copy its pages
 

@@ -212,6 +212,15 @@ STREAM, BATCH, SINK = parse_stream_options, parse_batch_options, parse_sink_opti
         (BATCH, {"minOffsetsPerTrigger": "5"}, OptionConflict, "'minOffsetsPerTrigger' is for str"),
         (BATCH, {"maxTriggerDelay": "5s"}, OptionConflict, "'maxTriggerDelay' is for streams"),
         (BATCH, {"pollWaitMs": "5"}, OptionConflict, "'pollWaitMs' is for streams"),
+        (BATCH, {"consumerGroup": "etl"}, OptionConflict, "'consumerGroup' means nothing without"),
+        (STREAM, {"maxTriggerDelay": "5s"}, OptionConflict, "without 'minOffsetsPerTrigger'"),
+        (STREAM, {"startingOffsetsFallback": "error"}, OptionConflict, "=committed"),
+        (
+            BATCH,
+            {"startingOffsetsByTimestampStrategy": "latest"},
+            OptionConflict,
+            "without 'startingTimestamp' or 'startingOffsetsByTimestamp'",
+        ),
         (SINK, {"startingOffsets": "latest"}, OptionConflict, "'startingOffsets' is for reading"),
         (SINK, {"includeHeaders": "true"}, OptionConflict, "'includeHeaders' is for reading"),
         (BATCH, {"startingOffsets": "latest"}, OptionInvalid, "'startingOffsets'"),
@@ -225,7 +234,13 @@ STREAM, BATCH, SINK = parse_stream_options, parse_batch_options, parse_sink_opti
             "several topics are given by 'topics'",
         ),
         (STREAM, {"topic": None, "topicsPattern": "("}, OptionInvalid, "not a regular expression"),
-        (STREAM, {"queues": '{"other":[0]}'}, OptionInvalid, "'queues'"),
+        (STREAM, {"queues": '{"other":[0]}'}, OptionInvalid, "'queues' names topic 'other'"),
+        (
+            STREAM,
+            {"topic": None, "topicsPattern": "a.*", "queues": '{"ab":[0],"b":[0]}'},
+            OptionInvalid,
+            "'queues' names topic 'b', which is not read",
+        ),
         (STREAM, {"token": "two words"}, OptionInvalid, "'token'"),
         (STREAM, {"username": "a:b", "password": "pw"}, OptionInvalid, "'username'"),
         (STREAM, {"headers.Authorization": "x"}, OptionInvalid, "Authorization"),
@@ -282,7 +297,9 @@ def test_secrets_are_not_in_the_text_of_options() -> None:
     ("text", "expected"), [("90s", 90_000), ("500ms", 500), ("1h", 3_600_000), ("2 min", 120_000)]
 )
 def test_durations(text: str, expected: int) -> None:
-    options = parse_stream_options({**REQUIRED, "maxTriggerDelay": text})
+    options = parse_stream_options(
+        {**REQUIRED, "maxTriggerDelay": text, "minOffsetsPerTrigger": "1"}
+    )
     assert options.trigger.max_delay_ms == expected
 
 

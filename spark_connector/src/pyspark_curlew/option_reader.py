@@ -67,6 +67,11 @@ class OptionReader:
             raise OptionConflict(f"options {listed} exclude each other; give one of them")
         return given[0] if given else None
 
+    def check_use(self, name: str, beside: str, *, is_there: bool) -> None:
+        """Raise `OptionConflict` where `name` is set and what gives it a meaning is not there."""
+        if name in self._values and not is_there:
+            raise OptionConflict(f"option {name!r} means nothing without {beside}")
+
     def text(self, name: str, default: str | None = None) -> str:
         value = self.text_or_none(name)
         value = default if value is None else value

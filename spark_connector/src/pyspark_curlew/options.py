@@ -5,7 +5,7 @@ when a reader is made.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -115,6 +115,9 @@ def parse_batch_options(given: Mapping[str, str]) -> SourceOptions:
     for name in reader.given(*_OF_STREAMS):
         raise OptionConflict(f"option {name!r} is for streams; a batch read has no triggers")
     options = _parse(reader, "earliest")
+    begins_there = options.starting.default == "committed"
+    where = "startingOffsets=committed in a batch read"
+    reader.check_use("consumerGroup", where, is_there=begins_there)
     check_batch_start(options.starting)
     return options
 
@@ -179,12 +182,14 @@ def _trigger(reader: OptionReader) -> TriggerLimits:
         raise OptionConflict(
             f"option 'minOffsetsPerTrigger' = {least} is above 'maxOffsetsPerTrigger' = {most}"
         )
-    return TriggerLimits(
+    limits = TriggerLimits(
         max_offsets=most,
         max_bytes=reader.whole_or_none("maxBytesPerTrigger", minimum=1),
         min_offsets=least,
         max_delay_ms=reader.duration_ms("maxTriggerDelay", 15 * 60_000),
     )
+    reader.check_use("maxTriggerDelay", "'minOffsetsPerTrigger'", is_there=least > 0)
+    return limits
 
 
 def _topics(reader: OptionReader) -> TopicChoice:
@@ -196,20 +201,29 @@ def _topics(reader: OptionReader) -> TopicChoice:
     queues = _queues(reader)
     value = reader.text(choice)
     if choice == "topicsPattern":
-        try:
-            re.compile(value)
-        except re.error as error:
-            raise OptionInvalid(
-                f"option 'topicsPattern' = {value!r} is not a regular expression: {error}"
-            ) from None
+        _check_names(queues, _pattern(value).fullmatch)
         return TopicChoice(pattern=value, queues=queues)
     names = [value] if choice in {"topic", "path"} else [name.strip() for name in value.split(",")]
     for name in names:
         _name(choice, name, value)
-    strangers = sorted(set(queues or ()) - set(names))
-    if strangers:
-        raise OptionInvalid(f"option 'queues' = names topic {strangers[0]!r}, which is not read")
+    _check_names(queues, names.__contains__)
     return TopicChoice(names=tuple(sorted(set(names))), queues=queues)
+
+
+def _pattern(value: str) -> re.Pattern[str]:
+    try:
+        return re.compile(value)
+    except re.error as error:
+        raise OptionInvalid(
+            f"option 'topicsPattern' = {value!r} is not a regular expression: {error}"
+        ) from None
+
+
+def _check_names(queues: Iterable[str] | None, is_read: Callable[[str], object]) -> None:
+    """Of what 'queues' names, each topic may be read."""
+    for topic in queues or ():
+        if not is_read(topic):
+            raise OptionInvalid(f"option 'queues' names topic {topic!r}, which is not read")
 
 
 def _name(option: str, name: str, value: str) -> str:

@@ -61,14 +61,20 @@ def read_starting(reader: OptionReader, default: Point) -> Bound:
     point, offsets = _offsets(reader, "startingOffsets", default, "earliest")
     if point == "committed" and not reader.given("consumerGroup"):
         raise OptionMissing("option 'consumerGroup' is required beside startingOffsets=committed")
-    return Bound(
+    strategy, times = "startingOffsetsByTimestampStrategy", "startingOffsetsByTimestamp"
+    start = Bound(
         default=point,
         offsets=offsets,
         timestamp_ms=_timestamp(reader, "startingTimestamp"),
-        timestamps=_timestamps(reader, "startingOffsetsByTimestamp"),
-        too_new=reader.choice("startingOffsetsByTimestampStrategy", "error", "latest"),
+        timestamps=_timestamps(reader, times),
+        too_new=reader.choice(strategy, "error", "latest"),
         fallback=reader.choice("startingOffsetsFallback", "earliest", "latest", "error"),
     )
+    of_group = "startingOffsets=committed"
+    reader.check_use("startingOffsetsFallback", of_group, is_there=point == "committed")
+    by_time = bool(reader.given("startingTimestamp", times))
+    reader.check_use(strategy, f"'startingTimestamp' or {times!r}", is_there=by_time)
+    return start
 
 
 def read_ending(reader: OptionReader) -> Bound:

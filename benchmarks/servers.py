@@ -3,13 +3,17 @@
 import re
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 
 import trustme
 
+HERE = Path(__file__).parents[1]
+"""The repository."""
 _ADDRESS = re.compile(r"page +(https?://\S+)/ui")
 
 
@@ -42,6 +46,18 @@ def node(flush: str = "async", *, tls: bool = False) -> Iterator[tuple[str, int]
             flags += _certificate(Path(directory))
         with running("app.cli", "dev", *flags) as found:
             yield found
+
+
+@contextmanager
+def code_of(commit: str, *parts: str) -> Iterator[Path]:
+    """A directory with these folders of the repository as they are in the commit."""
+    with tempfile.TemporaryDirectory() as directory:
+        packed = subprocess.run(
+            ["git", "archive", commit, *parts], cwd=HERE, stdout=subprocess.PIPE, check=True
+        )
+        with tarfile.open(fileobj=BytesIO(packed.stdout)) as archive:
+            archive.extractall(directory, filter="data")
+        yield Path(directory)
 
 
 def _certificate(directory: Path) -> list[str]:

@@ -14,12 +14,9 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 import tempfile
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from io import BytesIO
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median, quantiles
 from time import process_time
@@ -34,8 +31,8 @@ from app.domain.positions import FlushMode
 from app.main import NodeServer
 from app.node import Node
 from benchmarks.frames import request_frame, request_record
+from benchmarks.servers import HERE, code_of
 
-HERE: Final = Path(__file__).parents[2]
 TOPIC: Final = "orders"
 PATH: Final = f"/v1/topics/{TOPIC}"
 BODY: Final = b"x" * 1_024
@@ -308,21 +305,6 @@ class Tree:
         self._place.cleanup()
 
 
-@contextmanager
-def code_of(commit: str) -> Iterator[Path]:
-    """A directory with what a node of the commit consists of."""
-    with tempfile.TemporaryDirectory() as directory:
-        packed = subprocess.run(
-            ["git", "archive", commit, "app", "migrations"],
-            cwd=HERE,
-            stdout=subprocess.PIPE,
-            check=True,
-        )
-        with tarfile.open(fileobj=BytesIO(packed.stdout)) as archive:
-            archive.extractall(directory, filter="data")
-        yield Path(directory)
-
-
 def compare(before: Tree, now: Tree, name: str, windows: int) -> None:
     """Print the line of a case."""
     pairs: list[tuple[float, float]] = []
@@ -356,7 +338,7 @@ def main() -> None:
     if options.serve is not None:
         uvloop.run(serve(options.serve))
         return
-    with code_of(options.against) as code:
+    with code_of(options.against, "app", "migrations") as code:
         before, now = Tree(code, HERE), Tree(HERE)
         for name in cases():
             if options.only in name:

@@ -3,7 +3,7 @@
 from pyspark.sql.datasource import InputPartition
 from pyspark_curlew.reading.schema import source_schema
 
-from benchmarks.spark import ReadyReader
+from benchmarks.spark.ceilings import ReadyReader
 
 
 def test_the_bound_has_the_columns_of_the_source() -> None:

@@ -7,7 +7,6 @@ upper bound yields ready RecordBatches without any service, and is what is writt
 from the same node and yields tuples. A sink that drops what it gets says what Spark leaves a write.
 """
 
-import argparse
 import json
 import os
 import sys
@@ -38,13 +37,10 @@ from pyspark_curlew.source import CurlewDataSource
 from pyspark_curlew.writing.encode import encode_records, frame_of
 from typing_extensions import override
 
-from benchmarks.servers import node
-
 TOPIC = "bench"
 QUEUES = 4
 BODY = b"x" * 1024
 PORTION = 4096
-ROUNDS = 6
 TURNS = 6
 BATCHES = 18
 """In each turn; the first third warms up."""
@@ -347,17 +343,3 @@ def measure(rows: int, rounds: int, folder: Path, url: str) -> list[str]:
         ),
         line("write, to upper bound", write, write.median / bound.median, Target(0.25)),
     ]
-
-
-def main() -> None:
-    """Run with the numbers of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="curlew-spark-") as name, node() as (url, _):
-        print("\n".join(measure(given.rows, given.rounds, Path(name), url)))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,1 @@
+"""The Spark connector, in Spark: beside what Spark can do at all, and beside another commit."""

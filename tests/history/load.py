@@ -13,12 +13,15 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
+from tests.crash.sweeps.disks import fill
 from tests.history.ending import dead_letters, drain
 from tests.history.events import Drained, Event, NodeDied
 from tests.history.worker import GROUP, TOPIC, Client
 from tests.history.workers import INVISIBLE_MS, Workers
+from tests.support.nodes.fork_server import RETENTION_SECONDS
 from tests.support.nodes.free_ports import free_port
 from tests.support.nodes.node import RunningNode, start_node
+from tests.support.nodes.waiting import wait_until
 
 MAX_ATTEMPTS: Final = 4
 RETRY_DELAYS: Final = ("50ms", "200ms", "400ms")
@@ -32,9 +35,16 @@ class Load:
     """One node and its clients over a directory."""
 
     def __init__(
-        self, directory: Path, *, order: str, stepped_clock: bool, auto_create_groups: bool
+        self,
+        directory: Path,
+        *,
+        order: str,
+        stepped_clock: bool,
+        auto_create_groups: bool,
+        disk: Path | None,
     ) -> None:
-        self._directory = directory
+        self._data = (disk or directory) / "data"
+        self._disk = disk
         self._auto_create_groups = auto_create_groups
         self._order = order
         self._clock = directory / "clock" if stepped_clock else None
@@ -49,6 +59,8 @@ class Load:
 
     def _start(self) -> RunningNode:
         environment = {"CURLEW_AUTO_CREATE_TOPICS": "false"}
+        if self._disk is not None:
+            environment[RETENTION_SECONDS] = "0.5"  # how often the node looks for room
         if not self._auto_create_groups:
             environment["CURLEW_AUTO_CREATE_GROUPS"] = "false"
         if self._clock is not None:
@@ -58,9 +70,7 @@ class Load:
                 "FAKETIME_CACHE_DURATION": "1",
                 "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             }
-        return start_node(
-            self._directory / "data", "--port", str(self._port), environment=environment
-        )
+        return start_node(self._data, "--port", str(self._port), environment=environment)
 
     def _make_topic(self) -> None:
         topic = {"queues": QUEUES, "flush": "async"}
@@ -119,6 +129,44 @@ class Load:
         self._node = self._start()
         self._events.append(NodeDied(began_s, monotonic()))
 
+    def restart_node(self) -> None:
+        """SIGTERM, in the middle of what it does, and start it again on the same port. A death for
+        the judge: what was under way may be begun anew."""
+        began_s = monotonic()
+        self._node.stop()
+        self._close_node()
+        self._client.close()
+        self._node = self._start()
+        self._events.append(NodeDied(began_s, monotonic()))
+
+    def freeze_node(self, seconds: float) -> None:
+        """SIGSTOP for so long, and let it go on."""
+        frozen_s = monotonic()
+        self._node.process.send_signal(signal.SIGSTOP)
+        try:
+            wait_until(lambda: monotonic() - frozen_s > seconds)
+        finally:
+            self._node.process.send_signal(signal.SIGCONT)
+
+    @contextmanager
+    def full_disk(self) -> Iterator[None]:
+        """The node's disk is full, and it says so; at the end there is room again."""
+        assert self._disk is not None
+        filler = self._disk / "filler"
+        fill(filler)
+        wait_until(self._is_refused_for_room, within_s=60)
+        try:
+            yield
+        finally:
+            filler.unlink()
+        wait_until(lambda: not self._is_refused_for_room(), within_s=60)
+
+    def _is_refused_for_room(self) -> bool:
+        answer = self._client.call("GET", "/readyz")
+        degraded = answer.document.get("degraded", [])
+        assert isinstance(degraded, list)
+        return any(each["code"] == "DISK_FULL" for each in degraded)
+
     def step_clock(self, offset: str) -> None:
         """Set the node's wall clock to `offset` from the machine's, such as "+3600"."""
         assert self._clock is not None
@@ -157,12 +205,15 @@ def running_load(
     order: str,
     stepped_clock: bool = False,
     auto_create_groups: bool = True,
+    disk: Path | None = None,
 ) -> Iterator[Load]:
+    """`disk`: a small one for the data, so that it can be filled."""
     load = Load(
         directory,
         order=order,
         stepped_clock=stepped_clock,
         auto_create_groups=auto_create_groups,
+        disk=disk,
     )
     try:
         yield load

@@ -1,7 +1,7 @@
 """Producers of a cluster while its nodes are killed: nothing is lost, nothing doubled, and what may
 go elsewhere does (G10, G21). Three processes, each with a shard, and a PostgreSQL.
 
-Control: `tests/client/test_kills.py` shows that the judge sees what is lost and doubled."""
+Control: `tests/client/faults/test_kills.py` shows that the judge sees what is lost and doubled."""
 
 import signal
 import threading
@@ -15,7 +15,7 @@ import httpx
 import pytest
 from curlew_client import Client, CurlewError, SendResult
 
-from tests.client.test_kills import violations
+from tests.client.faults.test_kills import violations
 from tests.history.checker import Rules, check
 from tests.history.events import Delivered, Drained, Event, NodeDied, Received, Sent, Settled
 from tests.history.worker import GROUP, TOPIC

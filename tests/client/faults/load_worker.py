@@ -1,10 +1,11 @@
 """One process of a history that uses the Python client: its producers, its worker.
 
-    python -m tests.client.load_worker send|gather|batch|work|poll PORT FILE NAME SEED INVISIBLE_MS
+    python -m tests.client.faults.load_worker ROLE PORT FILE NAME SEED INVISIBLE_MS
 
-`send` sends one message after the other, `gather` many at once with asyncio, `batch` by
+Roles: `send` sends one message after the other, `gather` many at once with asyncio, `batch` by
 `send_async`; `work` and `poll` run a `Worker`, by lease or with assigned queues, in a group of its
-own and record what its handler did.
+own and record what its handler did; the handlers of `fail` and `block`, which share the group of
+`work`, raise, hang beyond their leases, or stop the event loop before they do it.
 """
 
 import asyncio
@@ -110,6 +111,33 @@ class ClientWorker(Worker):
 
         self._run(worker)
 
+    def fail(self) -> None:
+        """A handler that raises, and hangs until its lease is over."""
+        worker = curlew_client.Worker(self._url)
+
+        @worker.consumer(TOPIC, group=WORKED, concurrency=2, invisible="1s", consume_timeout="1s")
+        def handle(message: curlew_client.Received[None]) -> None:
+            chance = self.random.random()
+            if chance < 0.02:
+                STOPPING.wait(3)
+            elif chance < 0.2:
+                raise RuntimeError("the handler of this history fails")
+            self._see(message)
+
+        self._run(worker)
+
+    def block(self) -> None:
+        """A handler that blocks the event loop until its leases are over."""
+        worker = curlew_client.Worker(self._url)
+
+        @worker.consumer(TOPIC, group=WORKED, concurrency=4, invisible="1s")
+        async def handle(message: curlew_client.Received[None]) -> None:
+            if self.random.random() < 0.01:
+                STOPPING.wait(2)
+            self._see(message)
+
+        self._run(worker)
+
     def poll(self) -> None:
         worker = curlew_client.Worker(self._url)
 
@@ -143,5 +171,7 @@ if __name__ == "__main__":
             "batch": ClientWorker.batch,
             "work": ClientWorker.work,
             "poll": ClientWorker.poll,
+            "fail": ClientWorker.fail,
+            "block": ClientWorker.block,
         },
     )

@@ -1,0 +1,1 @@
+"""What sends: messages one by one, in batches, in transactions."""

@@ -88,6 +88,13 @@ def test_the_lag_of_a_group(curlew: Run) -> None:
     assert json.loads(curlew("lag", "slow", "--json").out)["ready"] == 2
     assert json.loads(curlew("lag", "slow", "--json", "--topic", "late").out)["ready"] == 2
     assert curlew("lag", "nobody").status == 5
+    [line] = [each for each in curlew("lag").out.splitlines() if each.startswith("slow ")]
+    assert line.split()[:6] == ["slow", "2", "0", "0", "0", "0"]
+    lags_by_group = {each["group"]: each for each in json.loads(curlew("lag", "--json").out)}
+    assert lags_by_group["slow"]["ready"] == 2
+    assert curlew("lag", "--topic", "late").status == 2
+    refused = curlew("topic", "set", "late", "--retention", "1d")
+    assert refused.err.endswith("--retention; a setting is written retention=…\n")
 
 
 @pytest.mark.parametrize("how", ["plain", "--json", "terminal"])

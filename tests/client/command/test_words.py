@@ -294,7 +294,7 @@ SLOW_TO_IMPORT = {
         ("topik", 2),
         ("topic lst", 2),
         ("send orders x --tga a", 2),
-        ("lag", 2),
+        ("offsets show", 2),
     ],
 )
 def test_a_command_starts_at_once(words: str, status: int) -> None:

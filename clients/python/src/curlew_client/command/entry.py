@@ -160,6 +160,8 @@ OF_OTHERS = {
     **dict.fromkeys(("acl", "acls"), "policy"),
     **dict.fromkeys(("user", "users"), "principal"),
     **dict.fromkeys(("transaction", "transactions"), "tx"),
+    **dict.fromkeys(("replica", "replicas", "shard", "shards", "nodes"), "cluster status"),
+    "whoami": "node whoami",
 }
 """Words of RocketMQ, SQS and Kafka for commands of ours."""
 

@@ -79,7 +79,7 @@ def _print_help(found: Command, name: str, status: int) -> int:
 def _bound(function: Callable[..., Any], name: str, words: list[str]) -> Callable[[], Any]:
     signature = signature_of(function)
     try:
-        given, values = _parted(words, signature.options)
+        given, values = _parted(words, signature)
         arguments = _arguments(values, signature)
         _check_required(signature.options, given)
     except _Unfit as error:
@@ -99,9 +99,10 @@ class _Unfit(Exception):
     """Too few words or too many; the usage says what belongs there."""
 
 
-def _parted(words: list[str], options: list[Taken]) -> tuple[Given, list[str]]:
+def _parted(words: list[str], signature: Signature) -> tuple[Given, list[str]]:
     """What the options are given, and the values that stand by themselves."""
-    by_word = {word: option for option in options for word in option.names}
+    by_word = {word: option for option in signature.options for word in option.names}
+    has_settings = signature.rest is not None and "SETTINGS" in signature.rest.names
     given: Given = {}
     values: list[str] = []
     rest = iter(words)
@@ -111,11 +112,18 @@ def _parted(words: list[str], options: list[Taken]) -> tuple[Given, list[str]]:
         elif _is_value(word):
             values.append(word)
         else:
-            _take(word, rest, by_word, given)
+            _take(word, rest, by_word, given, has_settings=has_settings)
     return given, values
 
 
-def _take(word: str, rest: Iterator[str], by_word: Mapping[str, Taken], given: Given) -> None:
+def _take(
+    word: str,
+    rest: Iterator[str],
+    by_word: Mapping[str, Taken],
+    given: Given,
+    *,
+    has_settings: bool,
+) -> None:
     """One option, and its value from the words behind it."""
     name, equals, text = word.partition("=")
     if name not in by_word and word[:2] in by_word:
@@ -124,7 +132,7 @@ def _take(word: str, rest: Iterator[str], by_word: Mapping[str, Taken], given: G
     if option is None:
         from curlew_client.command.parsing.usage import unknown_option
 
-        raise NotSo(unknown_option(name, list(by_word)))
+        raise NotSo(unknown_option(name, list(by_word), takes_settings=has_settings))
     if option.path in given and not option.is_many:
         raise NotSo(f"{name} is given twice")
     if option.is_switch:

@@ -12,9 +12,9 @@ CLOSE_COMMAND: Final = 0.5
 _VERBS: Final = {
     **dict.fromkeys(("describe", "get", "info", "view"), ("show", "list")),
     **dict.fromkeys(("ls", "all", "show"), ("list",)),
-    **dict.fromkeys(("add", "make", "new", "put"), ("create",)),
+    **dict.fromkeys(("add", "create", "make", "new", "put"), ("create", "put")),
     **dict.fromkeys(("rm", "remove", "del", "drop"), ("delete",)),
-    **dict.fromkeys(("alter", "change", "edit", "update"), ("set",)),
+    **dict.fromkeys(("alter", "change", "edit", "set", "update"), ("set", "put")),
 }
 """Words that may mean several of ours: the first that the command has."""
 _OPTIONS: Final = {
@@ -43,8 +43,8 @@ def unknown_command(word: str, name: str, known: Collection[str]) -> str:
     return f"{said}; it has {', '.join(sorted(known))}"
 
 
-def unknown_option(word: str, known: Collection[str]) -> str:
-    """`known`: the options that the command has."""
+def unknown_option(word: str, known: Collection[str], *, takes_settings: bool = False) -> str:
+    """`known`: the options that the command has; `takes_settings`: it has words name=value, too."""
     meant = _OPTIONS.get(word)
     if meant not in known:
         near = get_close_matches(word, known, 1, CLOSE) if word.startswith("--") else []
@@ -52,6 +52,9 @@ def unknown_option(word: str, known: Collection[str]) -> str:
     said = f"there is no option {word}"
     if meant is not None:
         return f"{said}; did you mean {meant}?"
+    if takes_settings and word.startswith("--"):
+        setting = word[2:].replace("-", "_")
+        return f"{said}; a setting is written {setting}=…"
     if word in _AS_WORDS:
         return f"{said}; it is a word without a name here, see --help"
     return f"{said}; --help lists all"

@@ -1,4 +1,4 @@
-"""`curlew lag GROUP`: how far behind a group is."""
+"""`curlew lag [GROUP]`: how far behind a group is, or all are."""
 
 import time
 from typing import Any
@@ -6,17 +6,18 @@ from typing import Any
 from curlew_client.command.output import is_terminal, print_json, print_line, print_table
 from curlew_client.command.parsing.declared import App
 from curlew_client.command.service import Document, Service, Where, part
-from curlew_client.command.words import span_text
+from curlew_client.command.words import NotSo, span_text
 from curlew_client.wire.durations import seconds_of
 
 app = App("lag", "How far behind a group is: what waits, is in flight, or comes again.")
 
+_SUMS = ("ready", "in_flight", "retrying", "delayed", "dead")
 _COLUMNS = ("topic", "queue", "committed", "end", "ready", "in flight", "delayed", "oldest", "note")
 
 
 @app.default
 def lag(
-    group: str,
+    group: str | None = None,
     /,
     *,
     topic: str | None = None,
@@ -25,6 +26,8 @@ def lag(
     where: Where = Where(),
 ) -> None:
     """How far behind a group is: what waits, is in flight, or comes again.
+
+    Without GROUP one line for each, in a cluster of what the shard of the node that is asked has.
 
     Parameters
     ----------
@@ -36,6 +39,11 @@ def lag(
         How often.
     """
     service = Service(where)
+    if group is None:
+        if topic is not None or watch:
+            raise NotSo("--topic and --watch are for one group: `curlew lag GROUP`")
+        _print_all(list(service.pages("/v1/groups", "lag", show="lag")), as_json=where.json)
+        return
     every_s = max(seconds_of("--every", every), 0.1)
 
     def look() -> Document:
@@ -55,14 +63,27 @@ def lag(
         _watch(look, every_s)
 
 
+def _print_all(groups: list[Document], *, as_json: bool) -> None:
+    if as_json:
+        print_json(groups)
+        return
+    print_table(
+        ("group", *(name.replace("_", " ") for name in _SUMS), "oldest"),
+        [
+            (each["group"], *(each[name] for name in _SUMS), _age(each["oldest_ms"]))
+            for each in groups
+        ],
+        empty="there are no groups",
+    )
+
+
 def _print(found: Document) -> None:
     print_line(_sum_line(found))
     print_table(_COLUMNS, _rows(found), empty="the group reads no topic yet")
 
 
 def _sum_line(found: Document) -> str:
-    names = ("ready", "in_flight", "retrying", "delayed", "dead")
-    counts = ", ".join(f"{found[name]} {name.replace('_', ' ')}" for name in names)
+    counts = ", ".join(f"{found[name]} {name.replace('_', ' ')}" for name in _SUMS)
     oldest = found["oldest_ms"]
     return f"{found['group']}: {counts}{f', oldest {_age(oldest)}' if oldest else ''}"
 

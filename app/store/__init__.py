@@ -18,9 +18,11 @@ from app.store.queues.consume_queue import Unit
 from app.store.read.lookups import KeyedRecords
 from app.store.read.queue_reads import Gap, ReadResult
 from app.store.read.record_views import (
+    Piece,
     RecordsInPlace,
     as_buffers,
     first_and_last,
+    in_one_piece,
     packed_bytes,
     total_bytes,
 )
@@ -53,6 +55,7 @@ __all__ = [
     "MessageStore",
     "OsFiles",
     "Page",
+    "Piece",
     "QueueBounds",
     "ReadResult",
     "RecordsInPlace",
@@ -73,6 +76,7 @@ __all__ = [
     "Unit",
     "as_buffers",
     "first_and_last",
+    "in_one_piece",
     "packed_bytes",
     "total_bytes",
     "with_step_marks",

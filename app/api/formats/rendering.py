@@ -17,6 +17,8 @@ from app.broker.failures.dead_letter_admin import DeadLetter
 from app.broker.produce.request_reply import Reply, expectation_of
 from app.broker.results import Delivery
 from app.domain.message import StoredMessage
+from app.store import Piece
+from app.store.formats.record.plain_columns import plain_columns
 from app.store.formats.record.plain_record import PlainRecord, read_plain
 
 _Body = tuple[Raw | UnsetType, str | UnsetType, bytes | UnsetType]
@@ -211,6 +213,52 @@ def record_views(
                 UNSET,
                 UNSET,
                 UNSET if content_type is None else content_type,
+                json,
+                text,
+                base64,
+            )
+        )
+    return views, body_bytes
+
+
+def piece_views(
+    piece: Piece, store_id: bytes, *, force_base64: bool = False
+) -> tuple[list[MessageView], int] | None:
+    """As `record_views`, in less time for many; None where they are not much the same."""
+    data = piece.data
+    columns = plain_columns(data, piece.starts, piece.sizes, store_id)
+    if columns is None:
+        return None
+    topic, content_type = columns.topic, columns.content_type
+    body_bytes = sum(columns.body_ends) - sum(columns.body_starts)
+    is_other = force_base64 or content_type is not None
+    shown_type = UNSET if content_type is None else content_type
+    views: list[MessageView] = []
+    for message_id, queue_id, queue_offset, born_ms, store_ms, start, end in columns.rows():
+        json: Raw | UnsetType = UNSET
+        base64: bytes | UnsetType = UNSET
+        text: str | UnsetType = UNSET
+        if is_other:
+            body = bytes(data[start:end])
+            json, text, base64 = body_members(body, content_type, force_base64=force_base64)
+        else:
+            try:
+                text = str(data[start:end], "utf-8")
+            except UnicodeDecodeError:
+                base64 = bytes(data[start:end])
+        views.append(
+            MessageView(
+                message_id,
+                topic,
+                queue_id,
+                queue_offset,
+                born_ms,
+                store_ms,
+                (),
+                {},
+                UNSET,
+                UNSET,
+                shown_type,
                 json,
                 text,
                 base64,

@@ -45,45 +45,56 @@ class _Units(NamedTuple):
 
     encoded: memoryview
     counts: Sequence[int]
-    firsts: list[int]
+    firsts: Sequence[int]
     """Number of the first unit of each stretch."""
     positions: Ints
     sizes: Ints
-    spans: list[tuple[int, int]]
+    spans: Sequence[tuple[int, int]]
     """Where the records of each stretch begin in the log, and where the last of them ends."""
-    totals: list[int]
+    totals: Sequence[int]
     """Bytes of all records of each stretch."""
     hashes: "array[int]"
     apart: Sequence[int]
     """Numbers of those that are not in one piece with the next one of their stretch."""
 
 
+class _Piece(NamedTuple):
+    """The records of one stretch, in the buffer of all."""
+
+    number: int
+    """Of the stretch."""
+    start: int
+    end: int
+
+
 def read_known(source: Source, asked: Sequence[Stretch], max_bytes: int) -> list[ReadResult | None]:
     """What each of the stretches has; None: ask for it by itself. A stretch gives all its messages
     or, when they are more than `max_bytes`, None."""
-    nothing: list[ReadResult | None] = [None] * len(asked)
+    found: list[ReadResult | None] = [None] * len(asked)
     if not source.knows_blocks:
-        return nothing
+        return found
+    data: list[bytes] = []
+    counts: list[int] = []
     try:
-        data = [queue.unit_bytes(first, end, wait_for_disk=False) for queue, first, end in asked]
+        for queue, first, end in asked:
+            part = queue.unit_bytes(first, end, wait_for_disk=False)
+            if len(part) != (end - first) * UNIT_BYTES:
+                return found
+            data.append(part)
+            counts.append(end - first)
     except ColdRead:
-        return nothing
-    counts = [end - first for _, first, end in asked]
-    if [len(part) for part in data] != [count * UNIT_BYTES for count in counts]:
-        return nothing
+        return found
     units = _units_of(b"".join(data), counts, source.gap_bytes)
     if units is None:
-        return nothing
-    together, is_read = _read(source, units, max_bytes)
-    found = nothing
-    for number in is_read:
-        stretch, low = asked[number], units.firsts[number]
-        if _is_good(source, stretch, units, low, together):
-            _, first, end = stretch
-            high = low + end - first
-            records = KnownViews(together, low, high, units.sizes[low:high], units.totals[number])
-            hashes = units.hashes[low:high]
-            found[number] = ReadResult(records, range(first, end), hashes, end, end - first, [])
+        return found
+    together, pieces = _read(source, units, max_bytes)
+    for number, start, stop in _good_of(source, asked, units, together, pieces):
+        _, first, end = asked[number]
+        low = units.firsts[number]
+        high = low + end - first
+        records = KnownViews(together, low, high, start, stop, units.totals[number])
+        hashes = units.hashes[low:high]
+        found[number] = ReadResult(records, range(first, end), hashes, end, end - first, [])
     return found
 
 
@@ -93,15 +104,11 @@ def _units_of(data: bytes, counts: Sequence[int], gap_bytes: int) -> _Units | No
     sizes = table["size"].astype(np.int64)
     if int(np.minimum.reduce(sizes)) < RECORD_BYTES_MIN:
         return None
-    firsts = [0, *accumulate(counts[:-1])]
+    lasts = np.array([*accumulate(counts)], np.int64) - 1
+    firsts = [0, *(lasts[:-1] + 1).tolist()]
     ends = positions + sizes
-    distances = positions[1:] - ends[:-1]
-    apart = distances.view(np.uint64) > gap_bytes  # as are negative ones
-    numbers: list[int] = []
-    if np.count_nonzero(apart) > 0:
-        borders = {first - 1 for first in firsts}  # other stretches follow
-        numbers = [number for number in apart.nonzero()[0].tolist() if number not in borders]
-    lasts = [first + count - 1 for first, count in zip(firsts, counts, strict=True)]
+    apart = (positions[1:] - ends[:-1]).view(np.uint64) > gap_bytes  # as are negative distances
+    apart[lasts[:-1]] = False  # other stretches follow
     return _Units(
         memoryview(data),
         counts,
@@ -111,64 +118,100 @@ def _units_of(data: bytes, counts: Sequence[int], gap_bytes: int) -> _Units | No
         list(zip(positions[firsts].tolist(), ends[lasts].tolist(), strict=True)),
         np.add.reduceat(sizes, firsts).tolist(),
         array("q", table["tag_hash"].astype(np.int64).tobytes()),
-        numbers,
+        apart.nonzero()[0].tolist() if np.count_nonzero(apart) else (),
     )
 
 
-def _read(source: Source, units: _Units, max_bytes: int) -> tuple[Together, list[int]]:
-    """The bytes of the stretches in one buffer, and the numbers of those that are in it."""
-    log = source.log
-    places: list[tuple[int, int, int]] = []
+def _read(source: Source, units: _Units, max_bytes: int) -> tuple[Together, list[_Piece]]:
+    """The bytes of the stretches in one buffer, and those that are in it."""
+    log, apart = source.log, units.apart
+    pieces: list[_Piece] = []
+    shifts: list[int] = []
     size = 0
     for number, (start, stop) in enumerate(units.spans):
+        shifts.append(size - start)
         is_whole = 0 <= start < stop <= log.base_of(start) + log.segment_bytes
-        if is_whole and units.totals[number] <= max_bytes and not _is_apart(units, number):
-            places.append((number, size, stop - start))
-            size += stop - start
+        is_dense = not apart or not _is_apart(units, number)
+        if is_whole and is_dense and units.totals[number] <= max_bytes:
+            end = size + stop - start
+            pieces.append(_Piece(number, size, end))
+            size = end
     buffer = np.empty(size, np.uint8).data  # not a bytearray, whose zeros would be written first
-    shifts = [0] * len(units.spans)
-    is_read: list[int] = []
-    for number, at, length in places:
-        start = units.spans[number][0]
-        shifts[number] = at - start
-        if log.read_into(buffer[at : at + length], start):
-            is_read.append(number)
+    spans = units.spans
+    are_read = [
+        piece for piece in pieces if log.read_into(buffer[piece[1] : piece[2]], spans[piece[0]][0])
+    ]
     starts = units.positions + np.repeat(shifts, units.counts)
-    ends = starts + units.sizes
-    return Together(buffer.toreadonly(), starts.tolist(), ends.tolist()), is_read
+    return Together(buffer.toreadonly(), starts, units.sizes), are_read
 
 
 def _is_apart(units: _Units, number: int) -> bool:
     """Whether the records of a stretch are not in one piece."""
     low = units.firsts[number]
-    high = low + units.counts[number]
-    return any(low <= each < high - 1 for each in units.apart)
+    return any(low <= each < low + units.counts[number] for each in units.apart)
 
 
-def _is_good(source: Source, stretch: Stretch, units: _Units, low: int, together: Together) -> bool:
-    """Whether the blocks are as they were, and the records before and behind them are good."""
+def _good_of(
+    source: Source,
+    asked: Sequence[Stretch],
+    units: _Units,
+    together: Together,
+    pieces: Sequence[_Piece],
+) -> list[_Piece]:
+    """Those whose blocks are as they were, and whose records before and behind them are good."""
+    wanted: list[tuple[int, int, int]] = []
+    begins: list[int] = []
+    blocks_of: list[int] = []
+    for number, _, _ in pieces:
+        queue, first, end = asked[number]
+        head = -first % BLOCK_RECORDS
+        blocks = max((end - first - head) // BLOCK_RECORDS, 0)
+        at = units.firsts[number] + head
+        wanted.append((queue.number, (first + head) // BLOCK_RECORDS, blocks))
+        begins += range(at, at + blocks * BLOCK_RECORDS, BLOCK_RECORDS)
+        blocks_of.append(blocks)
+    known = source.known.small.sums_of(wanted)
+    found = _sums_of(units, together, begins)
+    good: list[_Piece] = []
+    block = 0
+    for piece, blocks in zip(pieces, blocks_of, strict=True):
+        behind = block + blocks
+        if blocks and known[block:behind] == found[block:behind]:
+            number = piece.number
+            is_whole = blocks * BLOCK_RECORDS == units.counts[number]
+            if is_whole or _is_rest_good(asked[number], units, together, piece, blocks):
+                good.append(piece)
+        block = behind
+    return good
+
+
+def _sums_of(units: _Units, together: Together, begins: Sequence[int]) -> list[int]:
+    """The sum of each of the blocks that begin with these units, as `verified_blocks` has it."""
+    data, encoded = together.data, units.encoded
+    firsts = np.array(begins, np.int64)
+    lasts = firsts + (BLOCK_RECORDS - 1)
+    starts = together.starts[firsts].tolist()
+    ends = (together.starts[lasts] + together.sizes[lasts]).tolist()
+    return [
+        crc32(encoded[at * UNIT_BYTES : at * UNIT_BYTES + _BLOCK_BYTES]) << 32
+        | crc32(data[start:end])
+        for at, start, end in zip(begins, starts, ends, strict=True)
+    ]
+
+
+def _is_rest_good(
+    stretch: Stretch, units: _Units, together: Together, piece: _Piece, blocks: int
+) -> bool:
+    """Whether the records before the blocks of a stretch and behind them are good."""
     queue, first, end = stretch
-    data, starts, ends, encoded = together.data, together.starts, together.ends, units.encoded
-    count, head = end - first, -first % BLOCK_RECORDS
-    blocks = (count - head) // BLOCK_RECORDS
-    if blocks <= 0:
-        return False
-    known = source.known.small.sums(queue.number, (first + head) // BLOCK_RECORDS, blocks)
-    at = low + head
-    for sum_before in known:
-        unit, after = at * UNIT_BYTES, at + BLOCK_RECORDS
-        part = data[starts[at] : ends[after - 1]]
-        if sum_before != crc32(encoded[unit : unit + _BLOCK_BYTES]) << 32 | crc32(part):
-            return False
-        at = after
-    if count == blocks * BLOCK_RECORDS:
-        return True
-    rest = [*range(low, low + head), *range(at, low + count)]
-    topic, shift = queue.topic_part, starts[low] - int(units.positions[low])
+    low, head = units.firsts[piece.number], -first % BLOCK_RECORDS
+    rest = [*range(head), *range(head + blocks * BLOCK_RECORDS, end - first)]
+    topic, data = queue.topic_part, together.data
     for number in rest:
-        record = data[starts[number] : ends[number]]
-        offset, position = first + number - low, starts[number] - shift
-        if not is_plain_record_of(record, topic, queue.queue_id, offset, position):
+        start = int(together.starts[low + number])
+        position, size = int(units.positions[low + number]), int(units.sizes[low + number])
+        record = data[start : start + size]
+        if not is_plain_record_of(record, topic, queue.queue_id, first + number, position):
             return False
         if is_packed(record):
             return False

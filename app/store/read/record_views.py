@@ -98,56 +98,58 @@ class RecordViews(_MadeWhenAsked):
 
 
 class Together:
-    """Records of several queues that were read into one buffer. `starts` and `ends` are places in
-    `data`; foreign ones may stand between them. Immutable; for one thread at a time."""
+    """Records of several queues that were read into one buffer. `starts` and `sizes` are places in
+    `data`, and lengths; foreign records may stand between. Immutable; for one thread at a time."""
 
-    __slots__ = ("_views", "data", "ends", "starts")
+    __slots__ = ("_views", "data", "sizes", "starts")
 
-    def __init__(self, data: memoryview, starts: list[int], ends: list[int]) -> None:
+    def __init__(self, data: memoryview, starts: Ints, sizes: Ints) -> None:
         self.data = data
         self.starts = starts
-        self.ends = ends
+        self.sizes = sizes
         self._views: list[memoryview] | None = None
 
     def views(self) -> list[memoryview]:
         """A view of each record of all queues; made at the first call."""
         if self._views is None:
-            data = self.data
-            rows = zip(self.starts, self.ends, strict=True)
-            self._views = [data[start:end] for start, end in rows]
+            self._views = Piece(self.data, self.starts, self.sizes).views()
         return self._views
 
 
 class KnownViews(_MadeWhenAsked):
     """Views of records `low` to `high` (exclusive) of a `Together`: those of one queue, of which
-    none has a packed body. Immutable; for one thread at a time."""
+    none has a packed body. `start` and `end` are where they begin and end in its data. Immutable;
+    for one thread at a time."""
 
-    __slots__ = ("_high", "_low", "_together", "sizes", "total_bytes")
+    __slots__ = ("_end", "_start", "high", "low", "together", "total_bytes")
 
     def __init__(
-        self, together: Together, low: int, high: int, sizes: Ints, total_bytes: int
+        self, together: Together, low: int, high: int, start: int, end: int, total_bytes: int
     ) -> None:
         self._views = None
-        self._together = together
-        self._low = low
-        self._high = high
-        self.sizes = sizes
+        self.together = together
+        self.low = low
+        self.high = high
+        self._start = start
+        self._end = end
         self.total_bytes = total_bytes
+
+    @property
+    def sizes(self) -> Ints:
+        return self.together.sizes[self.low : self.high]
 
     @override
     def __len__(self) -> int:
-        return self._high - self._low
+        return self.high - self.low
 
     @override
     def _make_views(self) -> list[memoryview]:
-        return self._together.views()[self._low : self._high]
+        return self.together.views()[self.low : self.high]
 
     def buffers(self) -> list[bytes | memoryview]:
         """All records, one behind the other."""
-        data, starts, ends = self._together.data, self._together.starts, self._together.ends
-        start, end = starts[self._low], ends[self._high - 1]
-        is_dense = self.total_bytes == end - start
-        return [data[start:end] if is_dense else b"".join(self._all())]
+        is_dense = self.total_bytes == self._end - self._start
+        return [self.together.data[self._start : self._end] if is_dense else b"".join(self._all())]
 
 
 class RecordsInPlace(_MadeWhenAsked):
@@ -177,6 +179,21 @@ class RecordsInPlace(_MadeWhenAsked):
     def _make_views(self) -> list[memoryview]:
         whole = memoryview(b"".join([part.read() for part in self.parts]))
         return Piece(whole, self.sizes.cumsum() - self.sizes, self.sizes).views()
+
+
+def in_one_piece(reads: Sequence[Sequence[memoryview]]) -> Piece | None:
+    """The records of several reads, where these are parts of one `Together` that follow each other;
+    else None."""
+    first = reads[0]
+    if not isinstance(first, KnownViews):
+        return None
+    together, high = first.together, first.low
+    for read in reads:
+        if not isinstance(read, KnownViews) or read.together is not together or read.low != high:
+            return None
+        high = read.high
+    starts, sizes = together.starts[first.low : high], together.sizes[first.low : high]
+    return Piece(together.data, starts, sizes)
 
 
 def first_and_last(records: Sequence[memoryview]) -> list[memoryview]:

@@ -5,6 +5,7 @@ part says its length, so that a reader need not look for the boundary within fra
 """
 
 import secrets
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -25,14 +26,14 @@ from app.api.dataplane.polling.shapes import (
 )
 from app.api.dataplane.settling import view_of_settled
 from app.api.formats import media
-from app.api.formats.rendering import delivered_views, record_views
+from app.api.formats.rendering import delivered_views, piece_views, record_views
 from app.api.formats.wire import DeliveredMessage, GapView, MessageView, encode_line
 from app.api.http.errors import shortened
 from app.api.naming.request_namespace import shown, shown_text
 from app.broker import Broker
 from app.broker.polling.poll_values import PollResult, QueuePart, Refused, Taken
 from app.domain.consumers.membership import Conflict
-from app.store import as_buffers
+from app.store import as_buffers, in_one_piece
 from app.store.formats.frame.batch_frame import AnswerPart, encode_answers
 
 _BOUNDARY_BYTES: Final = 16
@@ -67,22 +68,28 @@ class PollAnswers:
         messages: list[MessageView] = []
         given: list[Given] = []
         for topic, parts in groupby(result.parts, _topic_of):
-            records: list[memoryview] = []
-            for part in parts:
-                for read in part.reads:
-                    records += read.records[:]
-            if records:
-                views, size = record_views(
-                    records,
-                    self._broker.store.store_id,
-                    self._broker.puller.decode,
-                    force_base64=force_base64,
-                )
+            reads = [read.records for part in parts for read in part.reads if read.records]
+            if reads:
+                views, size = self._views(reads, force_base64=force_base64)
                 messages += views
                 given.append(Given(topic, len(views), size))
         retries, of_retries = self._retries(result, force_base64=force_base64)
         answer = self._answer(group, client_id, result, messages, retries)
         return encode_line(answer), given + of_retries
+
+    def _views(
+        self, reads: Sequence[Sequence[memoryview]], *, force_base64: bool
+    ) -> tuple[list[MessageView], int]:
+        """The messages of one topic, and the bytes of all bodies."""
+        store_id = self._broker.store.store_id
+        piece = in_one_piece(reads)
+        found = None if piece is None else piece_views(piece, store_id, force_base64=force_base64)
+        if found is not None:
+            return found
+        records = [record for read in reads for record in read]
+        return record_views(
+            records, store_id, self._broker.puller.decode, force_base64=force_base64
+        )
 
     def taken(self, taken: Taken) -> bytes:
         """What was done for a member that another node answers."""

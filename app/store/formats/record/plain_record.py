@@ -23,10 +23,10 @@ time, body length."""
 assert _FIELDS.size == FIXED_BYTES
 _CONTENT_TYPE: Final = (PROPERTY_CONTENT_TYPE + NAME_VALUE_SEPARATOR).encode()
 _END: Final = PROPERTY_SEPARATOR.encode()
-_DIGITS_BYTES: Final = CHECKSUM_BYTES - len(CHECKSUM_NAME)
+DIGITS_BYTES: Final = CHECKSUM_BYTES - len(CHECKSUM_NAME)
 """Of the checksum, with the end of its property: all that differs from record to record there."""
 _ID_VERSION: Final = bytes((VERSION,))
-_ID_BITS: Final = 48
+ID_BITS: Final = 48
 """What an id keeps of store time and physical offset."""
 _TAILS_MAX: Final = 1_024
 """Pairs of topic and content type that are remembered; when full, remembering starts anew."""
@@ -46,9 +46,9 @@ def read_plain(records: Sequence[memoryview], store_id: bytes) -> list[PlainReco
         raw = bytes(record)
         magic, queue_id, own, queue_offset, position, flag, born_ms, store_ms, size = unpack(raw)
         end = FIXED_BYTES + size
-        tail = raw[end:-_DIGITS_BYTES]
+        tail = raw[end:-DIGITS_BYTES]
         names = known(tail) or _read_tail(tail)
-        if names is None or magic != MAGIC_V1 or flag or own or (store_ms | position) >> _ID_BITS:
+        if names is None or magic != MAGIC_V1 or flag or own or (store_ms | position) >> ID_BITS:
             rows.append(None)
             continue
         # Store time and physical offset stand in the record as in the id, but for zeros in front.
@@ -59,6 +59,12 @@ def read_plain(records: Sequence[memoryview], store_id: bytes) -> list[PlainReco
             (message_id, topic, queue_id, queue_offset, born_ms, store_ms, content_type, body)
         )
     return rows
+
+
+def names_in(tail: bytes) -> tuple[str, str | None] | None:
+    """Topic and content type of a plain record, by what stands behind its body up to the digits of
+    the checksum; None: it is not plain. Event loop only."""
+    return _tails.get(tail) or _read_tail(tail)
 
 
 def _read_tail(tail: bytes) -> tuple[str, str | None] | None:

@@ -1,18 +1,27 @@
 """The form that a stored body takes in JSON, and that no byte is lost."""
 
 import base64
+from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api.formats.decoding import envelope_decoder, message_of
-from app.api.formats.rendering import delivered_view, delivered_views, record_views, view_of
+from app.api.formats.rendering import (
+    delivered_view,
+    delivered_views,
+    piece_views,
+    record_views,
+    view_of,
+)
 from app.api.formats.wire import SettleAnswer, SettleResult, all_acked, encode, encode_line
 from app.broker.results import Delivery
 from app.domain.message import PROPERTY_TIMER, Message, StoredMessage
 from app.domain.positions import PhysicalOffset, QueueOffset, TimestampMs
+from app.store import Piece
 from app.store.formats.record.message_id import encode_message_id
 from app.store.formats.record.record import (
     LOOPBACK_HOST,
@@ -56,6 +65,7 @@ def record_of(message: Message) -> bytes:
         store_time_ms=5,
         store_host=LOOPBACK_HOST,
         reconsume_times=message.reconsume_times,
+        flag=message.flag,
     )
 
 
@@ -169,6 +179,46 @@ def test_views_of_records_are_those_of_their_messages(
     pulled, pulled_bytes = record_views(records, STORE_ID, decode, force_base64=force_base64)
     assert pulled == [view_of(decode(each), force_base64=force_base64) for each in records]
     assert pulled_bytes == body_bytes
+    if messages:
+        polled = piece_views(piece_of(records), STORE_ID, force_base64=force_base64)
+        assert polled in (None, (pulled, pulled_bytes))
+
+
+def piece_of(records: Sequence[memoryview]) -> Piece:
+    """The records in one buffer, with something else between them."""
+    sizes = np.array([len(record) for record in records], np.int64)
+    starts = np.cumsum(sizes + 2) - sizes
+    return Piece(memoryview(b"--" + b"--".join(records)), starts, sizes)
+
+
+@pytest.mark.parametrize("force_base64", [False, True])
+@pytest.mark.parametrize("content_type", [None, JSON, "text/plain"])
+def test_plain_records_in_one_piece_have_the_views_of_each(
+    content_type: str | None, force_base64: bool
+) -> None:
+    bodies = (b"x", b"", b'{"a":\n 1}', "größer".encode(), b"\xff" * 300)
+    messages = [Message(body, content_type=content_type) for body in bodies]
+    records = [memoryview(record_of(each)) for each in messages]
+    found = piece_views(piece_of(records), STORE_ID, force_base64=force_base64)
+    assert found == record_views(records, STORE_ID, decode, force_base64=force_base64)
+    assert found is not None
+    assert found[0][0].message_id == encode_message_id(STORE_ID, 5, 4096)
+
+
+OTHERS = {
+    "a tag": Message(b"x", tag="t"),
+    "an id": Message(b"x", unique_id="u-1"),
+    "a flag": Message(b"x", flag=7),
+    "a property": Message(b"x", properties={"a": "b"}),
+    "a type": Message(b"x", content_type=JSON),
+    "a reply": Message(b"x", system={PROPERTY_TIMER: "7"}),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+def test_one_that_is_other_than_the_rest_has_no_views_of_a_piece(other: Message) -> None:
+    records = [memoryview(record_of(each)) for each in (Message(b"x"), other, Message(b"y"))]
+    assert piece_views(piece_of(records), STORE_ID) is None
 
 
 def test_a_plain_record_needs_no_message_for_its_view() -> None:

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from app.store.read.record_views import (
+    KnownViews,
     Piece,
     RecordViews,
+    Together,
     as_buffers,
     first_and_last,
+    in_one_piece,
     total_bytes,
 )
 
@@ -71,3 +74,21 @@ def test_large_pieces_are_handed_on_and_small_ones_are_copied_together() -> None
     assert all(given is piece.data for given, piece in zip(buffers, large, strict=True))
     small = [piece_of(b"few bytes") for _ in range(50)]
     assert len(as_buffers(RecordViews(small))[1]) == 1
+
+
+def test_parts_of_one_buffer_that_follow_each_other_are_one_piece() -> None:
+    data, starts, sizes = piece_of(b"a", b"bc", b"def", b"g", between=b"--")
+
+    def part(together: Together, low: int, high: int) -> KnownViews:
+        start, end = int(starts[low]), int(starts[high - 1] + sizes[high - 1])
+        return KnownViews(together, low, high, start, end, int(sizes[low:high].sum()))
+
+    whole, other = Together(data, starts, sizes), Together(data, starts, sizes)
+    found = in_one_piece([part(whole, 0, 2), part(whole, 2, 3)])
+    assert found is not None
+    assert found.views() == [b"a", b"bc", b"def"]
+    assert in_one_piece([part(whole, 0, 2), part(other, 2, 3)]) is None, "of another buffer"
+    assert in_one_piece([part(whole, 0, 2), part(whole, 3, 4)]) is None, "one is left out"
+    assert in_one_piece([part(whole, 2, 4), part(whole, 0, 2)]) is None, "in another order"
+    assert in_one_piece([part(whole, 0, 2), [memoryview(b"def")]]) is None
+    assert in_one_piece([[memoryview(b"a")], part(whole, 0, 2)]) is None

@@ -24,6 +24,7 @@ from app.store.read.record_views import (
     first_and_last,
     in_one_piece,
     packed_bytes,
+    to_copy,
     total_bytes,
 )
 from app.store.store_status import QueueBounds, StoreStatus
@@ -78,6 +79,7 @@ __all__ = [
     "first_and_last",
     "in_one_piece",
     "packed_bytes",
+    "to_copy",
     "total_bytes",
     "with_step_marks",
 ]

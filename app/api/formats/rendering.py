@@ -17,7 +17,7 @@ from app.broker.failures.dead_letter_admin import DeadLetter
 from app.broker.produce.request_reply import Reply, expectation_of
 from app.broker.results import Delivery
 from app.domain.message import StoredMessage
-from app.store import Piece
+from app.store import Piece, to_copy
 from app.store.formats.record.plain_columns import plain_columns
 from app.store.formats.record.plain_record import PlainRecord, read_plain
 
@@ -191,9 +191,9 @@ def record_views(
     """`view_of` the message of each record, and the bytes of all bodies."""
     views: list[MessageView] = []
     body_bytes = 0
-    for record, plain in zip(records, read_plain(records, store_id), strict=True):
+    for index, plain in enumerate(read_plain(to_copy(records), store_id)):
         if plain is None:
-            message = decode(record)
+            message = decode(records[index])
             views.append(view_of(message, force_base64=force_base64))
             body_bytes += len(message.body)
             continue

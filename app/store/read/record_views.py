@@ -3,7 +3,7 @@
 A pull of frames passes thousands of records on without looking at one.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, overload
 
 import numpy as np
@@ -15,6 +15,10 @@ from app.store.fs.files import FilePart
 
 _BUFFER_BYTES_MIN: Final = 64 * 1024
 """On average. Copying smaller buffers together costs less than handing on each by itself."""
+
+
+_COPIED_BYTES_MAX: Final = 124 * 1024
+"""A larger copy is given new pages by the allocator, which cost more than views of records."""
 
 
 class Piece(NamedTuple):
@@ -179,6 +183,18 @@ class RecordsInPlace(_MadeWhenAsked):
     def _make_views(self) -> list[memoryview]:
         whole = memoryview(b"".join([part.read() for part in self.parts]))
         return Piece(whole, self.sizes.cumsum() - self.sizes, self.sizes).views()
+
+
+def to_copy(records: Sequence[memoryview]) -> Iterable[bytes | memoryview]:
+    """The records for who takes a copy of each: copies already, where that costs less."""
+    if not isinstance(records, RecordViews) or len(records.pieces) != 1:
+        return records
+    data, starts, sizes = records.pieces[0]
+    if len(data) > _COPIED_BYTES_MAX:
+        return records
+    whole = bytes(data)
+    rows = zip(starts.tolist(), sizes.tolist(), strict=True)
+    return [whole[start : start + size] for start, size in rows]
 
 
 def in_one_piece(reads: Sequence[Sequence[memoryview]]) -> Piece | None:

@@ -6,7 +6,7 @@ which want the fields once and in another form; what is not plain goes through `
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from app.domain.message import NAME_VALUE_SEPARATOR, PROPERTY_CONTENT_TYPE, PROPERTY_SEPARATOR
@@ -37,7 +37,7 @@ _tails: Final[dict[bytes, tuple[str, str | None]]] = {}
 """What stands behind the body, but for the digits → topic and content type, of plain records."""
 
 
-def read_plain(records: Sequence[memoryview], store_id: bytes) -> list[PlainRecord | None]:
+def read_plain(records: Iterable[bytes | memoryview], store_id: bytes) -> list[PlainRecord | None]:
     """The fields of intact records; None for one that is not plain. Event loop only."""
     rows: list[PlainRecord | None] = []
     unpack, known = _FIELDS.unpack_from, _tails.get

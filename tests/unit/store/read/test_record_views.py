@@ -13,6 +13,7 @@ from app.store.read.record_views import (
     as_buffers,
     first_and_last,
     in_one_piece,
+    to_copy,
     total_bytes,
 )
 
@@ -54,6 +55,7 @@ def test_records_come_out_of_their_pieces(pieces: list[Piece], records: list[byt
     sizes, buffers = as_buffers(views)
     assert sizes.tolist() == [len(record) for record in records]
     assert b"".join(buffers) == b"".join(records)
+    assert list(to_copy(views)) == records
     assert list(views) == records
     assert views[:1] == records[:1]
 
@@ -63,6 +65,7 @@ def test_a_list_of_records_is_taken_as_well(records: list[bytes]) -> None:
     views: Sequence[memoryview] = [memoryview(record) for record in records]
     assert first_and_last(views) == [*records[:1], *records[-1:]]
     assert total_bytes(views) == sum(map(len, records))
+    assert list(to_copy(views)) == records
     sizes, buffers = as_buffers(views)
     assert sizes.tolist() == [len(record) for record in records]
     assert b"".join(buffers) == b"".join(records)

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from statistics import median
 
-from benchmarks.client_rows import CLIENT_ROWS
+from benchmarks.clients.client_peers import CLIENT_PEER_ROWS
+from benchmarks.clients.client_rows import CLIENT_ROWS
 from benchmarks.in_process.store_rows import store_rows
 from benchmarks.pages.overview import OVERVIEW_ROWS
 from benchmarks.peer_rows import PEER_ROWS
@@ -32,7 +33,14 @@ def main() -> None:
     results: list[dict[str, object]] = []
     print(f"{os.cpu_count()} cores, shared by server and load; Python {platform.python_version()}")
     print(f"{'case':43} {'baseline':>12} {'Curlew':>12} {'ratio':>6}  target")
-    rows = [*ROWS, *CLIENT_ROWS, *PEER_ROWS, *OVERVIEW_ROWS, *store_rows(large=options.large)]
+    rows = [
+        *ROWS,
+        *CLIENT_ROWS,
+        *CLIENT_PEER_ROWS,
+        *PEER_ROWS,
+        *OVERVIEW_ROWS,
+        *store_rows(large=options.large),
+    ]
     for row in rows:
         if options.only in row.name:
             results.append(_result(row, row.runs or options.runs, options.seconds))

@@ -38,6 +38,7 @@ def missing(*packages: str) -> list[str]:
     programs = {
         "redis-server": shutil.which("redis-server"),
         "webdis": shutil.which("webdis"),
+        "nats-server": shutil.which("nats-server"),
         "rabbitmq-server": _rabbitmq_program() and shutil.which("epmd"),
     }
     return [package for package in packages if not programs[package]]
@@ -55,6 +56,16 @@ def redis(*, append_only: bool) -> Iterator[int]:
         command = ["redis-server", "--bind", "127.0.0.1", "--port", str(port), "--dir", directory]
         command += ["--save", "", "--appendonly", "yes" if append_only else "no"]
         command += ["--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0"]
+        with _started(command, directory, port):
+            yield port
+
+
+@contextmanager
+def nats() -> Iterator[int]:
+    """NATS with JetStream, whose streams are in files that it syncs every two minutes: its port."""
+    with tempfile.TemporaryDirectory(prefix="curlew-bench-nats-") as directory:
+        port = _free_port()
+        command = ["nats-server", "-js", "-sd", directory, "-a", "127.0.0.1", "-p", str(port)]
         with _started(command, directory, port):
             yield port
 

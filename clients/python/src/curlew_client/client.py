@@ -160,15 +160,21 @@ class Client(
         selector: QueueSelector | None,
         sending: Sending | None,
     ) -> SendFuture:
+        if sending is None and selector is None:
+            future = self._added(topic, message)
+            return future if callback is None else called_back(future, callback)
         with Prepared(self._session.hooks, sending):
             if selector is not None:
                 select_queue(selector, self._queues_of(topic), message)
-            engine = self._engine or self._running()
-            self._session.check_usable()
-            future = engine.batcher.add(topic, message)
-            if future is None:
-                future = self._when_there_is_room(engine, topic, message)
+            future = self._added(topic, message)
         return called_back(future, callback)
+
+    def _added(self, topic: str, message: Message) -> SendFuture:
+        """To a batch, after waiting for room."""
+        engine = self._engine or self._running()
+        self._session.check_usable()
+        future = engine.batcher.add(topic, message)
+        return self._when_there_is_room(engine, topic, message) if future is None else future
 
     def _when_there_is_room(self, engine: AsyncEngine, topic: str, message: Message) -> SendFuture:
         deadline_s = monotonic() + self._session.timeout_s

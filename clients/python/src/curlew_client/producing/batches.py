@@ -181,8 +181,10 @@ class Batches:
         self, topic: str, message: Message, now_s: float, *, is_one_way: bool = False
     ) -> Added | None:
         """Add a message; None: there is no room."""
-        size = message.size
-        is_framed = message.is_framed
+        is_framed = (  # as `Message.is_framed` has it, without the call
+            message.sharding_key is None and message.delay is None and message.deliver_at_ms is None
+        )
+        size = len(message.body) + 64 if message.properties is None else message.size
         key = (topic, message.queue_id, is_framed, is_one_way)
         with self._lock:
             is_alone = self._room_bytes == self._bytes_limit  # any one message fits

@@ -56,15 +56,18 @@ class Message:
         flag: int = 0,
     ) -> None:
         self.body, implied = encode_body(body)
-        self.content_type = _text("content_type", content_type) or implied
-        self.tag = _text("tag", tag)
+        # what is not given is not looked at: a message of a batch is made in a microsecond
+        self.content_type = implied if content_type is None else _text("content_type", content_type)
+        self.tag = None if tag is None else _text("tag", tag)
         self.keys = _keys_of(keys) if keys else ()
-        self.sharding_key = _text("sharding_key", sharding_key)
-        self.queue_id = _count("queue_id", queue_id)
+        self.sharding_key = None if sharding_key is None else _text("sharding_key", sharding_key)
+        self.queue_id = None if queue_id is None else _count("queue_id", queue_id)
         self.properties = _properties_of(properties) if properties else None
-        self.deliver_at_ms = _count("deliver_at_ms", deliver_at_ms)
-        self.delay = _delay(delay)
-        self.unique_id = _unique(unique_id)
+        self.deliver_at_ms = (
+            None if deliver_at_ms is None else _count("deliver_at_ms", deliver_at_ms)
+        )
+        self.delay = None if delay is None else _delay(delay)
+        self.unique_id = None if unique_id is None else _unique(unique_id)
         self.flag = _flag(flag)
         if delay is not None and deliver_at_ms is not None:
             raise ValueError("give delay or deliver_at_ms, not both")

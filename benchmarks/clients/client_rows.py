@@ -48,14 +48,15 @@ def beside(baseline: Work, ours: Work, *, stored_frames: int = 0) -> Measure:
         rates = []
         for work in (baseline, ours):
             with node() as (url, _):
-                _prepare(url, stored_frames)
+                prepare(url, stored_frames)
                 rates.append(generate(work, url, 1, seconds).per_second)
         return rates[0], rates[1]
 
     return measure
 
 
-def _prepare(url: str, frames: int) -> None:
+def prepare(url: str, frames: int) -> None:
+    """A topic of four queues, with so many frames of 1,000 messages in it."""
     httpx.put(f"{url}/v1/topics/{TOPIC}", json={"queues": 4, "flush": "async"}).raise_for_status()
     frame = encode_frame([RecordMaker(TOPIC).make(BODY, b"")] * FRAME_MESSAGES)
     with httpx.Client(headers={"content-type": FRAME}) as http:
@@ -114,7 +115,7 @@ def sends_by_httpx(url: str, _number: int) -> Iterator[int]:
 # --- 32 under way
 
 
-def _gathering(make: Callable[[str], Awaitable[Callable[[int], Awaitable[None]]]]) -> Work:
+def gathering(make: Callable[[str], Awaitable[Callable[[int], Awaitable[None]]]]) -> Work:
     """A step is ten sends in each of 32 tasks. `make` gives what sends for a numbered task."""
 
     def work(url: str, _number: int) -> Iterator[int]:
@@ -320,18 +321,21 @@ def pulls(url: str, _number: int) -> Iterator[int]:
             yield len([each.body for each in consumer.poll(1, max_messages=500)])
 
 
+sends_at_once = gathering(_by_client)
+leasing = _counting(_leasing)
+
 CLIENT_ROWS = [
     Row("Python client, send", "msg/s", "by hand", "≥ 0.6", beside(sends_by_hand, sends)),
     Row("Python client, send, beside httpx", "msg/s", "httpx", "≥ 2",
         beside(sends_by_httpx, sends)),
     Row("Python client, send, asyncio, 32 at once", "msg/s", "by hand", "≥ 0.5",
-        beside(_gathering(_by_hand), _gathering(_by_client))),
+        beside(gathering(_by_hand), sends_at_once)),
     Row("Python client, the same, beside httpx", "msg/s", "httpx", "≥ 2",
-        beside(_gathering(_by_httpx), _gathering(_by_client))),
+        beside(gathering(_by_httpx), sends_at_once)),
     Row("Python client, send_async", "msg/s", "frames of 1,000 by hand", "≥ 0.5",
         beside(frames_by_hand, batched_sends)),
     Row("Python client, worker", "msg/s", f"receive {LEASED}, settle, by hand", "≥ 0.6",
-        beside(leases_by_hand, _counting(_leasing), stored_frames=STORED_FRAMES)),
+        beside(leases_by_hand, leasing, stored_frames=STORED_FRAMES)),
     Row("Python client, assigned consumer", "msg/s", "polls of frames by hand", "≥ 0.7",
         beside(polls_by_hand, _counting(_assigned), stored_frames=POLLED_FRAMES)),
     Row("Python client, lite pull", "msg/s", "polls of frames by hand", "≥ 0.7",

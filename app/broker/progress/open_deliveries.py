@@ -53,21 +53,26 @@ class OpenDeliveries:
     def __init__(self, now_ms: int = 0) -> None:
         """Leases that have ended by `now_ms` are left out."""
         self._now_ms = now_ms
-        self._queues: dict[Key, dict[int, _Run]] = {}
+        self._pairs: dict[tuple[str, str], dict[int, dict[int, _Run]]] = {}
+        """(Group, topic) → queue id → offset → what it was handed out with."""
 
     def clear(self) -> None:
-        self._queues.clear()
+        self._pairs.clear()
 
     def offsets(self) -> dict[Key, Iterable[int]]:
         """Of all queues."""
-        return {key: found.keys() for key, found in self._queues.items()}
+        return {
+            (*pair, queue_id): found.keys()
+            for pair, queues in self._pairs.items()
+            for queue_id, found in queues.items()
+        }
 
     def take(self, key: Key, *, is_ordered: bool) -> dict[int, OpenDelivery]:
         """Those of one queue, by offset; they are not kept here any more. Leases that a group got
         before it was set to deliver in order, or no longer so, have ended with that."""
         return {
             offset: OpenDelivery(run.lease_id + offset - run.first, run.attempt, run.until_ms)
-            for offset, run in self._queues.pop(key, {}).items()
+            for offset, run in self._pop(key).items()
             if run.is_ordered == is_ordered
         }
 
@@ -81,15 +86,13 @@ class OpenDeliveries:
                     self._end((group, topic, queue_id), [offsets_of(runs)])
             case Placed(group, places):
                 for topic, queue_id, _ in places:
-                    self._queues.pop((group, topic, queue_id), None)
+                    self._pop((group, topic, queue_id))
             case Parked(group, topic, queue_id, message):
                 self._end((group, topic, queue_id), [(message.offset,)])
             case Released(group, topic, queue_id, offset):
                 self._end((group, topic, queue_id), [(offset,)])
-            case Forgotten(group, topic):
-                self._drop([key for key in self._queues if key[0] == group or key[1] == topic])
-            case Bound() | ConsumptionSet() | Unsubscribed():
-                self._drop_pair(entry)
+            case Forgotten() | Bound() | ConsumptionSet() | Unsubscribed():
+                self._drop(entry)
             case _:
                 pass
 
@@ -101,28 +104,34 @@ class OpenDeliveries:
             opened = [(entry.until_ms, run) for run in runs]
             self.add((entry.group, topic, queue_id), opened, is_ordered=entry.is_ordered)
 
-    def _drop_pair(self, entry: Bound | ConsumptionSet | Unsubscribed) -> None:
+    def _drop(self, entry: Forgotten | Bound | ConsumptionSet | Unsubscribed) -> None:
         """That it leases a group may say late: when messages are handed out already."""
         if isinstance(entry, ConsumptionSet) and entry.consumption is Consumption.LEASE:
             return
-        pair = entry.group, entry.topic
-        self._drop([key for key in self._queues if key[:2] == pair])
+        if isinstance(entry, Forgotten):
+            group, topic = entry.group, entry.topic
+            for pair in [pair for pair in self._pairs if pair[0] == group or pair[1] == topic]:
+                del self._pairs[pair]
+            return
+        self._pairs.pop((entry.group, entry.topic), None)
 
     def add(self, key: Key, runs: Sequence[OpenRun], *, is_ordered: bool) -> None:
         """Deliveries of one queue."""
         for until_ms, (first, count, lease_id, attempt) in runs:
             if until_ms > self._now_ms:
                 run = _Run(until_ms, first, lease_id, attempt, is_ordered)
-                found = self._queues.setdefault(key, {})
+                group, topic, queue_id = key
+                found = self._pairs.setdefault((group, topic), {}).setdefault(queue_id, {})
                 found.update(dict.fromkeys(range(first, first + count), run))
 
     def _end(self, key: Key, offsets: Iterable[Iterable[int]]) -> None:
-        found = self._queues.get(key)
+        queues = self._pairs.get(key[:2])
+        found = None if queues is None else queues.get(key[2])
         if found:
             for some in offsets:
                 for offset in some:
                     found.pop(offset, None)
 
-    def _drop(self, keys: Iterable[Key]) -> None:
-        for key in keys:
-            del self._queues[key]
+    def _pop(self, key: Key) -> dict[int, _Run]:
+        queues = self._pairs.get(key[:2])
+        return {} if queues is None else queues.pop(key[2], {})

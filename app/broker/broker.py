@@ -66,8 +66,9 @@ from app.broker.streams.stream_registry import StreamRegistry
 from app.broker.tracing.message_trace import MessageTrace
 from app.broker.tracing.trace_search import TraceSearch
 from app.broker.transactions.transactions import Transactions
+from app.broker.warm_parts import NOTHING_KEPT, KeptUp, WarmParts
 from app.domain.access.audit import ForcedLog, forget_forced
-from app.domain.clock import Clock
+from app.domain.clock import Clock, StepTimes
 from app.domain.handles.recall import RecallSigner
 from app.domain.identity import Deletion, Kind
 from app.domain.limits import Limits
@@ -98,7 +99,7 @@ class Broker:
     `ShuttingDown`; those that wait when it stops are answered at once, with nothing.
     """
 
-    def __init__(self, context: Context, keys: HandleKeys) -> None:
+    def __init__(self, context: Context, keys: HandleKeys, kept: KeptUp = NOTHING_KEPT) -> None:
         limits, config = context.limits, context.config
         self.limits = limits
         self.store = context.store
@@ -115,7 +116,7 @@ class Broker:
         # State that several parts share.
         self.long_polls = long_polls = LongPolls(limits.waiters_max)
         self.offset_cache = OffsetCache(context.metadata)
-        self.consumer_journal = ConsumerJournal(context)
+        self.consumer_journal = ConsumerJournal(context, kept.progress)
         self.epochs = Epochs(context)
         name_room = NameRoom(context)
         self.lifecycle = Lifecycle(context, name_room, self._forget)
@@ -125,7 +126,7 @@ class Broker:
         self.groups = groups = Groups(context, offsets, self.lifecycle)
 
         # Sending and reading.
-        self.delays = DelayDelivery(context)
+        self.delays = DelayDelivery(context, kept.timer_log)
         self.delays.service.on_wake = self.loop_lag.note  # it wakes up most often
         self.sends = sends = sends_of(context)
         recalls = RecallSigner(keys.recalls, context.store.store_id)
@@ -133,11 +134,12 @@ class Broker:
         delayed = self.delayed_messages.sends
         self.schedules = Schedules(context, self.delays, trace)
         self.sender = Sender(context, delayed, self.lifecycle, sends)
-        self.dedup_journal = dedup = DedupJournal(context)
+        self.dedup_journal = dedup = DedupJournal(context, kept.producers)
         self.producers = Producers(context, dedup)
         self.deduplicator = Deduplicator(context, dedup, self.sender, delayed, sends)
         self.request_reply = Requests(context, self.sender)
-        self.transactions = Transactions(context, long_polls, self.sender.place)
+        place = self.sender.place
+        self.transactions = Transactions(context, long_polls, place, kept.transactions)
         self.puller = Puller(context, long_polls, FarReads.of(context.store))
         self.browser = Browser(context)
         self.topic_ends = TopicEnds(context, long_polls)
@@ -209,12 +211,16 @@ class Broker:
         epoch_floor: int = 0,
         lost: LostAnswers | None = None,
         forced: ForcedLog = forget_forced,
+        warm: WarmParts | None = None,
     ) -> Self:
         """Make a broker and start it. Raises `MetadataUnavailable`.
 
         Its epoch is above `epoch_floor`, the newest that others know. `lost` outlives it. `forced`
-        is the audit.
+        is the audit. `warm` was kept up over this store while the replica followed.
         """
+        kept = NOTHING_KEPT
+        if warm is not None:
+            kept = warm.hand_over(asyncio.get_running_loop().call_soon_threadsafe)
         keys = HandleKeys(
             await metadata.secret(RECEIPT_KEY_NAME), await metadata.secret(RECALL_KEY_NAME)
         )
@@ -225,7 +231,7 @@ class Broker:
             lost=lost or LostAnswers(),
             forced=forced,
         )
-        broker = cls(context, keys)
+        broker = cls(context, keys, kept)
         try:
             await broker.start(epoch_floor)
         except BaseException:  # a term may end while it begins
@@ -265,34 +271,46 @@ class Broker:
         `MetadataUnavailable`. A broker that works stays as it is."""
         if not self._gate.closed_because:
             return
+        times = StepTimes(self._clock.monotonic_s)
         self.metadata.on_deletions = self.lifecycle.hear_of
         await self.lifecycle.start()
-        await self._start_progress(epoch_floor)
+        times.end("names")
+        await self._start_progress(epoch_floor, times)
         await self.members.load()
         await self.dead_letters.start()
+        times.end("members and dead letters")
         await self.transactions.start()
+        times.end("transactions")
         self.store.on_arrival = self.long_polls.on_arrival
         await self.dedup_journal.start()
+        times.end("producers")
         await self.delays.start()
         await self.schedules.start()
         for service in self.services:
             await service.start()
         self.lifecycle.open()
         self._gate.closed_because = ""
+        times.end("services")
+        _LOG.info("the begin of the broker took %s", times)
 
-    async def _start_progress(self, epoch_floor: int) -> None:
+    async def _start_progress(self, epoch_floor: int, times: StepTimes) -> None:
         """Read back how far the groups are, and begin an epoch, above all leases of before.
 
         What SQL has counts once: in a log without epochs, of a version that kept offsets there.
         """
         await self.epochs.load()
         copy = await self.offset_cache.read_copy()
+        times.end("copy of offsets")
         early = {} if self.epochs.is_known else copy
         await self.consumer_journal.load(self.metadata.snapshot, early)
+        times.end("progress")
         self.offset_cache.begin(self.consumer_journal.committed(), copy)
         await self.offset_cache.write()
+        times.end("offsets")
         await self.epochs.begin(self.groups.lease_ids, epoch_floor)
+        times.end("epoch")
         await self.held_deliveries.take_up()
+        times.end("open deliveries")
 
     async def stop(self) -> None:
         """Answer who waits, refuse new work, write the offsets. A stopped broker stays stopped:

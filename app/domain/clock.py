@@ -1,6 +1,9 @@
 """The only way to read time. Tests pass a fake; `runtime.system_clock` is the real one."""
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from typing_extensions import override
 
 from app.domain.positions import TimestampMs
 
@@ -15,3 +18,24 @@ class Clock(Protocol):
     def monotonic_s(self) -> float:
         """Seconds since an arbitrary start; never goes backwards."""
         ...
+
+
+class StepTimes:
+    """How long the steps of something took that happens once: from its making on, `end` behind each
+    step. `str` of it is for a line of the log, in milliseconds."""
+
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        self._monotonic_s: Final = monotonic_s
+        self._steps: list[tuple[str, float]] = []
+        self._began_s = self._last_s = monotonic_s()
+
+    def end(self, step: str) -> None:
+        """A step has ended here."""
+        now_s = self._monotonic_s()
+        self._steps.append((step, now_s - self._last_s))
+        self._last_s = now_s
+
+    @override
+    def __str__(self) -> str:
+        each = ", ".join(f"{name} {1_000 * took_s:.0f}" for name, took_s in self._steps)
+        return f"{1_000 * (self._last_s - self._began_s):.0f} ms: {each}"

@@ -21,13 +21,14 @@ from app.api.peers.pool import Peers
 from app.api.ports import FollowedStore, Follower, OwnReplica, ReadsHere, Replicas
 from app.api.replicas.link_table import LinkTable
 from app.broker.health import NodeState
+from app.broker.warm_parts import WarmParts
 from app.cluster import Beat, Event, JoinRequest, Metadata, ReplicaSet, ShardView, WithoutReplica
 from app.cluster.replication.events import TransferAsked
 from app.cluster.replication.replica_state import Timing
 from app.cluster.replication.terms import Term
 from app.config import Config, DataDirectoryUnusable
 from app.domain.access.actions import Kind
-from app.domain.clock import Clock
+from app.domain.clock import Clock, StepTimes
 from app.domain.errors import CurlewError, ShardUnavailable
 from app.domain.limits import MIB, Limits
 from app.node_parts.from_config import (
@@ -44,7 +45,7 @@ from app.node_parts.replica_conditions import ReplicaConditions, ReplicaView
 from app.node_parts.served_term import ServedTerm, TermParts
 from app.replica.hand_over import successor
 from app.replica.leadership import LeaderHooks
-from app.replica.ports import CutTail
+from app.replica.ports import CutTail, WarmState
 from app.replica.replica_status import NOTHING, ReplicaStatus, Role
 from app.replica.unclean import UncleanLoss, loss_of
 from app.runtime.service import within
@@ -426,6 +427,7 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
             LeaderHooks(
                 *(self._serve, self._step_down, self._take_no_more, shard.shard),
                 on_cut=self._was_cut,
+                keep_warm=lambda store, submit: WarmParts(store, node.clock, node.limits, submit),
             ),
             lambda: node.state.clock.is_apart,
         )
@@ -441,9 +443,14 @@ class ReplicatedShard(OwnShard, Replicas, ReadsHere):
 
     # --- its terms
 
-    async def _serve(self, term: Term, store: MessageStore) -> None:
+    async def _serve(self, term: Term, store: MessageStore, warm: WarmState) -> None:
+        kept_up = warm if isinstance(warm, WarmParts) else None
+        times = StepTimes(self._node.clock.monotonic_s)
         await self._node.metadata.refresh()
-        served = await ServedTerm.open(self._parts, store, term.epoch - 1)
+        times.end("metadata")
+        served = await ServedTerm.open(self._parts, store, term.epoch - 1, kept_up)
+        times.end("broker and services")
+        _LOG.info("the begin of the term took %s", times)
         _LOG.info("this node leads the shard %r in epoch %d", self._shard.shard, term.epoch)
         self._terms.begin_term(served)
 

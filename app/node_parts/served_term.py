@@ -15,6 +15,7 @@ from app.broker import Broker
 from app.broker.figures.lost_answers import LostAnswers
 from app.broker.health import NodeState
 from app.broker.hooks.hooks import NamedHook
+from app.broker.warm_parts import WarmParts
 from app.cluster import ClusterSnapshot, Metadata
 from app.config import Config
 from app.domain.clock import Clock
@@ -75,9 +76,15 @@ class ServedTerm:
         """Perhaps: a change was seen, and deletions could not be looked for since."""
 
     @classmethod
-    async def open(cls, parts: TermParts, store: MessageStore, epoch_floor: int) -> Self:
+    async def open(
+        cls,
+        parts: TermParts,
+        store: MessageStore,
+        epoch_floor: int,
+        warm: WarmParts | None = None,
+    ) -> Self:
         """Make the broker, whose epoch is above `epoch_floor`, and start the services. The store
-        stays its caller's. Raises `MetadataUnavailable`."""
+        stays its caller's; `warm` was kept up over it. Raises `MetadataUnavailable`."""
         async with AsyncExitStack() as stack:
             config = parts.running.config
             stack.callback(_hear_nothing, parts.metadata)
@@ -91,6 +98,7 @@ class ServedTerm:
                 epoch_floor=epoch_floor,
                 lost=parts.lost,
                 forced=parts.metadata.audit.forced,
+                warm=warm,
             )
             stack.push_async_callback(broker.stop)
             broker.health.node = parts.state

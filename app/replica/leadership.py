@@ -27,8 +27,9 @@ from app.cluster.replication.events import (
 from app.cluster.replication.terms import Term
 from app.domain.errors import CurlewError, NotLeader
 from app.domain.positions import FlushMode
-from app.replica.ports import CutTail
+from app.replica.ports import ColdState, CutTail, Submit, WarmState
 from app.store import MessageStore, ReplicaGate, StepPart
+from app.store.followed_store import FollowedStore
 from app.store.replica.term_block import QUEUE
 from app.store.write.gate import LogEnds as GateEnds
 from app.store.write.gate import WrittenBlock
@@ -41,9 +42,9 @@ _LOG: Final = logging.getLogger(__name__)
 class LeaderHooks:
     """What the node does while its replica leads. Event loop."""
 
-    on_serve: Callable[[Term, MessageStore], Awaitable[None]]
-    """All is confirmed and dispatched: begin the broker of the term. Cancelled when the term is
-    over before it returns."""
+    on_serve: Callable[[Term, MessageStore, WarmState], Awaitable[None]]
+    """All is confirmed and dispatched: begin the broker of the term, with what was kept up. It is
+    cancelled when the term is over before it returns."""
     on_step_down: Callable[[str], Awaitable[None]]
     """The term is over, and the store takes nothing any more: end the broker. When it returns
     nobody uses the store."""
@@ -56,6 +57,9 @@ class LeaderHooks:
     epoch milliseconds."""
     on_cut: Callable[[CutTail], object] = lambda _: None
     """The end of the log of this replica was cut off."""
+    keep_warm: Callable[[FollowedStore, Submit], WarmState] = lambda *_: ColdState()
+    """Begin to keep up what a broker begins with; what blocks it has done by the second, on one
+    thread that ends with the replica. On the replica's thread."""
 
 
 class LeaderGate(ReplicaGate):
@@ -101,6 +105,7 @@ class Leadership:
         self.gate = LeaderGate(self._settled, self._failed)
         self.store: MessageStore
         """Set before anything else is called."""
+        self.warm: WarmState = ColdState()
         self._hooks = hooks
         self._block = block
         self._block_end = block_end
@@ -182,7 +187,7 @@ class Leadership:
     async def _serve(self) -> None:
         """In the turn in which the broker is there, what needs more replicas is refused."""
         try:
-            await self._hooks.on_serve(self.term, self.store)
+            await self._hooks.on_serve(self.term, self.store, self.warm)
         finally:
             self._is_broker_there = True
             self.gate.too_few = self._too_few

@@ -18,13 +18,14 @@ from typing_extensions import override
 from app.cluster.replication.confirmation import LogEnd
 from app.cluster.replication.events import Appended, Event, RoomSeen, UncleanJudged
 from app.cluster.replication.terms import Term, TermStart
+from app.domain.clock import StepTimes
 from app.domain.errors import ShardUnavailable
 from app.domain.limits import MIB
 from app.domain.shortages import shortage_of
 from app.replica.kept_terms import history_document
 from app.replica.leadership import LeaderHooks, Leadership
 from app.replica.log_repairs import LogRepairs
-from app.replica.ports import CutTail, ReplicaOwner
+from app.replica.ports import ColdState, CutTail, ReplicaOwner, WarmState
 from app.store import MessageStore
 from app.store.damage import DamageKind
 from app.store.followed_store import FollowedStore
@@ -104,6 +105,8 @@ class StoreOwner(ReplicaOwner):
         self._unreadable: tuple[str, str] | None = None
         """The alarm that tells why nothing more is dispatched before the store is opened anew."""
         self._pool = ThreadPoolExecutor(1, "curlew-replica-checkpoint")
+        self._warm_pool = ThreadPoolExecutor(1, "curlew-replica-timers")
+        """Not the other one: who begins to lead waits for a checkpoint."""
         self._writing: Future[None] | None = None
         self._checkpoint_ms = _now_ms()
         self._checkpoint_end = 0
@@ -116,6 +119,7 @@ class StoreOwner(ReplicaOwner):
         """Before the next opening."""
         self._delete_below = 0
         """Where the leader's log begins, as it said."""
+        self._warm: WarmState = ColdState()
         self._accepted: Term | None = None
         """The last term for which an operator has accepted a loss."""
 
@@ -133,6 +137,7 @@ class StoreOwner(ReplicaOwner):
         self.is_open = True
         self.followed = FollowedStore(self.following.parts)
         self.following.dispatcher.before_floors = self.followed.hold
+        self._warm = self._hooks.keep_warm(self.followed, self._warm_pool.submit)
         self.is_spoiled, self._unreadable = False, None
         self._delete_below = 0  # another leader may have said it, whose log went further
 
@@ -155,7 +160,8 @@ class StoreOwner(ReplicaOwner):
         end = self._high_watermark if damaged is None else min(self._high_watermark, damaged)
         try:
             has_more = self.following.advance(end)
-            return followed.take_floors() or has_more
+            has_more |= followed.take_floors()
+            return self._keep_warm(self._warm.advance) or has_more
         except BlocksUnreadable as error:
             if damaged is not None:  # within a step, which is being put right
                 return False
@@ -170,6 +176,19 @@ class StoreOwner(ReplicaOwner):
             self.alarm("DISPATCH_FAILED", str(error))  # a shortage: the next turn goes on
         return False
 
+    def _keep_warm(self, step: Callable[[], bool]) -> bool:
+        """What `step` returns. A defect there keeps no replica from following: who begins to lead
+        reads all from the log then."""
+        try:
+            return step()
+        except (ShardUnavailable, OSError):
+            raise
+        except Exception:  # noqa: BLE001 - it is told, and read from the log
+            _LOG.exception("what a broker begins with is kept up no more")
+            warm, self._warm = self._warm, ColdState()
+            warm.end()
+            return False
+
     def tick(self) -> None:
         """Tell again what lasts, and begin a checkpoint, if one is due."""
         store = self.following
@@ -181,6 +200,7 @@ class StoreOwner(ReplicaOwner):
         if self.is_spoiled or (self._writing is not None and not self._writing.done()):
             return
         self._delete(store)
+        self._warm.tick(store.high_watermark, store.log.flushed)
         behind = store.high_watermark - self._checkpoint_end
         is_late = _now_ms() - self._checkpoint_ms >= CHECKPOINT_MS
         if behind and (is_late or behind > CHECKPOINT_BYTES):
@@ -255,8 +275,10 @@ class StoreOwner(ReplicaOwner):
         block = term_block(*term)
         end = end_behind(block, start, following.parts.meta.segment_bytes)
         leading = Leadership(term, self._hooks, block, end, self._pass_on, self._pass_lack)
+        times = StepTimes(time.monotonic)
         try:
             following.dispatch_all()
+            times.end("queues and index")
             leading.store = MessageStore.over(
                 following.parts,
                 KeptLock(),
@@ -272,6 +294,9 @@ class StoreOwner(ReplicaOwner):
             raise ReplicaLogFailed(f"the own log cannot be read: {error}") from error
         except ShardUnavailable as error:
             raise BlocksRefused(error.detail) from error
+        times.end("store")
+        _LOG.info("the take-over of the log took %s", times)
+        leading.warm, self._warm = self._warm, ColdState()
         self.leading = leading
         self.repairs.begin()
         self._is_to_begin = True
@@ -417,6 +442,8 @@ class StoreOwner(ReplicaOwner):
         """Behind a term: throw away what it has dispatched. Raises as `open`."""
         self._end_reads()
         self._end_checkpoint()
+        self._warm.end()
+        self._warm_pool.submit(_drained).result()
         self.following.close()
         if self._to_do_before is not None:
             self._to_do_before()
@@ -427,16 +454,23 @@ class StoreOwner(ReplicaOwner):
         """Let go of the directory; `is_clean`: the driver has stopped, write a last checkpoint."""
         try:
             self._end_checkpoint()
+            warm, self._warm = self._warm, ColdState()  # a stop does not wait for what is behind
+            warm.end()
             if is_clean and not self.is_spoiled:
                 while self.advance():
                     pass
                 self.following.stop()
         finally:
             self._pool.shutdown()
+            self._warm_pool.shutdown()
             self._end_reads()
             if self.is_open:
                 self.following.close()
             self._directory.release()
+
+
+def _drained() -> None:
+    """Behind what a term has left to be done."""
 
 
 def _now_ms() -> int:

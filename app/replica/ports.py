@@ -1,7 +1,10 @@
 """What a replica needs of the connections, the database and the node. On the driver's thread."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import NamedTuple, Protocol
+
+from typing_extensions import override
 
 from app.cluster.replication.confirmation import LogEnd
 from app.cluster.replication.events import UncleanJudged
@@ -20,6 +23,44 @@ class CutTail(NamedTuple):
     """The file that has them now; empty: none, for want of room or as the whole log went."""
     is_loss: bool
     """Whether an unclean election gave it up: it may have been confirmed."""
+
+
+Submit = Callable[[Callable[[], None]], Future[None]]
+"""Has something done on a thread, one after the other."""
+
+
+class WarmState(Protocol):
+    """What the broker of a term begins with, kept up with the log while this replica follows. Of
+    one opening of the store. The replica's thread."""
+
+    def advance(self) -> bool:
+        """Take some of what is dispatched; whether there is more. Raises as reads of the store that
+        wait for the disk, and goes on there the next time."""
+        ...
+
+    def tick(self, dispatched_end: int, flushed_end: int) -> None:
+        """Do what is due; the log is dispatched and on the medium so far."""
+        ...
+
+    def end(self) -> None:
+        """Leave nothing under way: this replica ends, and has not led."""
+        ...
+
+
+class ColdState(WarmState):
+    """Of a node that keeps nothing up: its terms read all that they need."""
+
+    @override
+    def advance(self) -> bool:
+        return False
+
+    @override
+    def tick(self, dispatched_end: int, flushed_end: int) -> None:
+        """Nothing is due."""
+
+    @override
+    def end(self) -> None:
+        """Nothing is under way."""
 
 
 class Peers(Protocol):

@@ -19,6 +19,7 @@ from app.store.damage import DamageKind
 from app.store.lifecycle.store_parts import StoreParts
 from app.store.read.queue_reads import Gap
 from app.store.readable_queues import ReadableQueues
+from app.store.timers.timer_log import TimerLog
 from app.store.topics.topic_floors import QUEUE, TopicFloors, decode_state
 
 _ENTRIES_A_TURN: Final = 1_024
@@ -31,7 +32,7 @@ class FollowedStore(ReadableQueues):
     def __init__(self, parts: StoreParts) -> None:
         super().__init__(parts)
         self._floors = TopicFloors(parts.queues)
-        self._damages = parts.repair.damages
+        self._files, self._damages = parts.files, parts.repair.damages
         self._taken = self.bounds(FLOORS_TOPIC, QUEUE).min_offset
         """Entries below are in `_floors`."""
         self._changed = threading.Condition()
@@ -72,6 +73,10 @@ class FollowedStore(ReadableQueues):
             with self._changed:
                 self._is_held = False
         return has_more
+
+    def timer_log(self) -> TimerLog:
+        """The timer log beside this store, for one owner."""
+        return TimerLog(self._files, damages=self._damages)
 
     def _note_lost(self, gaps: Sequence[Gap]) -> None:
         for first, end, _ in gaps:

@@ -12,6 +12,7 @@ from app.broker.dedup.dedup_table import DedupTable
 from app.broker.dedup.tokens import read_topic_key, topic_key
 from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.journal import Journal
+from app.broker.journal.warm_journal import WarmJournal
 from app.domain.errors import CurlewError, DiskFull, StoreFailed
 from app.domain.names import PRODUCER_TOPIC
 from app.domain.positions import FlushMode
@@ -20,9 +21,10 @@ from app.domain.positions import FlushMode
 class DedupJournal:
     """One per broker. `start` before use."""
 
-    def __init__(self, context: Context) -> None:
-        self.table = DedupTable(context.limits)
-        self.journal = Journal(context.store, PRODUCER_TOPIC, self.table, context.readers)
+    def __init__(self, context: Context, warm: WarmJournal[DedupTable] | None = None) -> None:
+        """`warm` was kept up while this replica followed."""
+        self.table = DedupTable(context.limits) if warm is None else warm.state
+        self.journal = Journal(context.store, PRODUCER_TOPIC, self.table, context.readers, warm)
         self._store = context.store
         self._is_forgetting = False
 

@@ -55,7 +55,7 @@ from app.domain.names import (
 )
 from app.domain.positions import FlushMode
 from app.runtime.service import Service
-from app.store import StepPart, Timer, TimerLogDamaged
+from app.store import StepPart, Timer, TimerLog, TimerLogDamaged
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -113,8 +113,10 @@ def _is_of_one(error: Exception) -> bool:
 class DelayDelivery:
     """Delayed messages of one broker. `start` before use."""
 
-    def __init__(self, context: Context) -> None:
-        self.timers = TimerIndex(context.store, context.store.timer_log(), context.readers)
+    def __init__(self, context: Context, kept_up: TimerLog | None = None) -> None:
+        """`kept_up`: while this replica followed."""
+        timer_log = context.store.timer_log() if kept_up is None else kept_up
+        self.timers = TimerIndex(context.store, timer_log, context.readers)
         self.problem: str | None = None
         """Why what is due is not delivered."""
         self.faults = RowFaults("delivery")

@@ -76,9 +76,6 @@ class TimerIndex:
         self._looking = asyncio.Lock()
         self.damage: str | None = None
         """Why the timer log must be made again."""
-        self._made_from = 0
-        """Offset from which the timer log was made again. It never hears of what was trimmed
-        before, only of its end."""
         self._begin()
 
     def _begin(self) -> None:
@@ -93,8 +90,6 @@ class TimerIndex:
         """And what ended."""
         self._claims: dict[int, Claim] = {}
         self._watches: dict[int, list[_Watch]] = {}
-        self._damaged: set[int] = set()
-        """Offsets whose records cannot be read: what ends their waiting changes nothing."""
         self.is_whole = False
         """Whether the topic was read to its end once; before, what is done may seem to wait."""
 
@@ -115,8 +110,7 @@ class TimerIndex:
 
     def load(self) -> None:
         """Open the timer log."""
-        bounds = self._store.bounds(TIMER_TOPIC, QUEUE)
-        self._made_from = 0 if self.log.load(*bounds) else bounds.min_offset
+        self.log.load(*self._store.bounds(TIMER_TOPIC, QUEUE))
         self._begin()
 
     async def rebuild(self) -> None:
@@ -125,8 +119,7 @@ class TimerIndex:
             if self.damage is not None:
                 self.log.note_damage(self.damage)
             self.damage = None
-            self._made_from = self._store.bounds(TIMER_TOPIC, QUEUE).min_offset
-            self.log.reset(self._made_from)
+            self.log.reset(self._store.bounds(TIMER_TOPIC, QUEUE).min_offset)
             claims, watches = self._claims, self._watches
             self._begin()
             self._claims, self._watches = claims, watches
@@ -142,7 +135,7 @@ class TimerIndex:
             while (end := self._store.bounds(TIMER_TOPIC, QUEUE).max_offset) > self.log.position:
                 read = await ColdReads(self._readers).run(self._reader(self.log.position, end))
                 for gap in read.gaps:
-                    self._damaged.update(range(gap.from_offset, gap.to_offset))
+                    self.log.pass_over(gap.from_offset, gap.to_offset)
                 for record in read.records:
                     self._take(self._store.decode(record))
                 self.log.position = max(read.next_offset, self.log.position + 1)
@@ -170,8 +163,7 @@ class TimerIndex:
             self._begin_waiting(Timer(due_ms, record.queue_offset), counted_as(record))
             return
         for timer, topic in done_in(record):
-            if timer.offset >= self._made_from and timer.offset not in self._damaged:
-                self.log.remove(timer, topic)
+            self.log.remove(timer, topic)
             self._end_waiting(timer)
 
     def _begin_waiting(self, timer: Timer, topic: str) -> None:

@@ -5,6 +5,7 @@ was handed out with. So its consumer settles it as if nothing had happened, and 
 meanwhile. When its lease ends it fails like any other. Event loop only.
 """
 
+import asyncio
 import logging
 from typing import Final
 
@@ -19,6 +20,8 @@ from app.domain.errors import CurlewError
 from app.domain.limits import HELD_DELIVERY_MS_MAX
 
 _LOG: Final = logging.getLogger(__name__)
+_TAKEN_A_TURN: Final = 256
+"""Groups whose deliveries one turn of the event loop takes up."""
 
 
 class HeldDeliveries:
@@ -36,7 +39,9 @@ class HeldDeliveries:
         """Lease what the log tells of, for what is left of each lease: at most the group's
         invisible time, at most five minutes. Before anybody receives."""
         open_deliveries, snapshot = self._journal.open, self._metadata.snapshot
-        for name, topic_name in sorted(self._pairs()):
+        for number, (name, topic_name) in enumerate(sorted(self._pairs())):
+            if number % _TAKEN_A_TURN == 0:
+                await asyncio.sleep(0)
             group, topic = snapshot.groups.get(name), snapshot.topics.get(topic_name)
             if group is None or topic is None:
                 continue

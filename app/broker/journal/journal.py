@@ -92,10 +92,32 @@ class _Replayed:
     """Those behind the begin."""
 
 
+class WarmBeginning(Protocol):
+    """Of a state that has taken a part of the journal already; see `WarmJournal`."""
+
+    offset: int
+    has_beginning: bool
+    snapshot_at: int | None
+    entries: int
+    entry_bytes: int
+
+    @property
+    def is_usable(self) -> bool: ...
+
+
 class Journal:
     """The journal of one state. `replay` before use."""
 
-    def __init__(self, store: Store, topic: str, state: JournaledState, readers: Executor) -> None:
+    def __init__(
+        self,
+        store: Store,
+        topic: str,
+        state: JournaledState,
+        readers: Executor,
+        warm: WarmBeginning | None = None,
+    ) -> None:
+        """`warm` is how far `state` has come already; None: it has nothing."""
+        self._warm = warm
         self._store = store
         self._topic = topic
         self._state = state
@@ -109,6 +131,9 @@ class Journal:
         self._has_snapshot = False
         self._has_beginning = False
         """Whether the journal is replayed from its first entry on."""
+        self._passes_over = False
+        """Whether a snapshot may have begun before the first record that is replayed: the state is
+        whole without it."""
         self._replayed: _Replayed | None = None
         """The snapshot that is being replayed; it may turn out to be torn."""
         self._writing = asyncio.Lock()
@@ -131,16 +156,28 @@ class Journal:
     async def replay(self) -> None:
         """Bring the state to where the log ends. The chunks of a torn snapshot are passed over,
         unless nothing else is left."""
-        self._state.clear()
-        self._replayed = None
         offset, end = self._store.bounds(self._topic, QUEUE)
-        self._has_beginning = offset == 0
+        warm, self._warm, self._replayed = self._warm, None, None
+        if warm is not None and warm.is_usable and offset <= warm.offset <= end:
+            offset = self._go_on(warm)
+        else:
+            self._state.clear()
+            self._has_beginning = offset == 0
         while offset < end:
             read = await ColdReads(self._readers).run(self._reader(offset, end))
             for record in read.records:
                 self._take(self._store.decode(record))
             offset = max(read.next_offset, offset + 1)
         self._end_unfinished()
+
+    def _go_on(self, warm: WarmBeginning) -> int:
+        """Where the state has come to."""
+        self._has_beginning = warm.has_beginning
+        if warm.snapshot_at is not None:
+            self._note_snapshot(warm.snapshot_at)
+        self._entries, self._entry_bytes = warm.entries, warm.entry_bytes
+        self._passes_over = True
+        return warm.offset
 
     def _reader(self, offset: int, end: int) -> Callable[[bool], ReadResult]:
         def read(wait_for_disk: bool) -> ReadResult:
@@ -176,6 +213,8 @@ class Journal:
         snapshot_id, number, *end = mark.split()
         replayed = self._replayed
         if replayed is None or replayed.snapshot_id != snapshot_id:
+            if self._passes_over and number != "0":
+                return
             self._end_unfinished()
             replayed = self._replayed = _Replayed(snapshot_id, record.physical_offset)
         if not end:

@@ -18,6 +18,7 @@ from typing import Final
 from app.broker.context import Context
 from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.journal import Journal
+from app.broker.journal.warm_journal import WarmJournal
 from app.broker.leasing.remains import Remains
 from app.broker.leasing.subscriptions import Held, LeasedQueue, Subscription
 from app.broker.ports import Group, Snapshot, Topic
@@ -63,13 +64,14 @@ Moved = Callable[[Key, int, CurlewError | None], None]
 class ConsumerJournal:
     """One per broker. `load` before use."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, warm: WarmJournal[ConsumerState] | None = None) -> None:
+        """`warm` was kept up while this replica followed."""
         self._store = context.store
-        self._state = ConsumerState(context.clock.now_ms())
+        self._state = ConsumerState(context.clock.now_ms()) if warm is None else warm.state
         self.open = self._state.open
         """Deliveries of before the start, until they are taken up."""
         self._remains = Remains()
-        self._journal = Journal(context.store, PROGRESS_TOPIC, self._state, context.readers)
+        self._journal = Journal(context.store, PROGRESS_TOPIC, self._state, context.readers, warm)
         self._unbound: dict[tuple[str, str], Bound] = {}
         """(group, topic) → what the log has refused; written before any other entry of the pair."""
         self._unforgotten: set[tuple[str, str]] = set()

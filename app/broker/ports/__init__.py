@@ -15,6 +15,7 @@ from app.broker.ports.metadata import (
 )
 from app.broker.ports.positions import FirstUses, OffsetSnapshots
 from app.broker.ports.store import (
+    FollowedRecords,
     Frame,
     QueueRecords,
     Store,
@@ -25,6 +26,7 @@ from app.broker.ports.store import (
 __all__ = [
     "ConsumptionRows",
     "FirstUses",
+    "FollowedRecords",
     "Frame",
     "Group",
     "Memberships",

@@ -124,6 +124,14 @@ class QueueRecords(Protocol):
     def decode(self, record: memoryview) -> StoredMessage: ...
 
 
+class FollowedRecords(QueueRecords, Protocol):
+    """What a replica that follows keeps up is made of this. The replica's thread."""
+
+    def timer_log(self) -> TimerLog:
+        """The timer log beside this store. For one owner."""
+        ...
+
+
 class Store(QueueRecords, Protocol):
     """The local log. Event loop only, but for reads with `wait_for_disk`."""
 

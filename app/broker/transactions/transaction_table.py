@@ -18,12 +18,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from heapq import heapify, heappop, heappush
 from itertools import chain, islice
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
 import msgspec
 
 from app.broker.progress.ack_set import AckSet
 from app.domain.access.standing import Visible, every
+from app.domain.limits import Limits
 
 _ROWS_A_CHUNK: Final = 2_000
 
@@ -103,6 +104,15 @@ class TransactionTable:
         self._checks_max = checks_max
         self._remembered_max = remembered_max
         self.clear()
+
+    @classmethod
+    def of(cls, limits: Limits) -> Self:
+        """An empty one, of a node with these limits."""
+        return cls(
+            interval_s=limits.transaction_check_interval_ms / 1_000,
+            checks_max=limits.transaction_checks_max,
+            remembered_max=limits.transactions_remembered_max,
+        )
 
     def clear(self) -> None:
         self.pending: dict[str, Transaction] = {}

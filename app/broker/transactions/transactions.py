@@ -25,11 +25,20 @@ from app.broker.read.puller import check_wait
 from app.broker.retries_and_dead_letters import fitted, plain_copy
 from app.broker.row_faults import RowFaults
 from app.broker.topic_lookup import find_topic
+from app.broker.transactions.half_messages import (
+    CHECK_AFTER,
+    CHECKS,
+    PRODUCER_GROUP,
+    QUEUE,
+    WHEN_ASKED,
+    transaction_of,
+)
 from app.broker.transactions.transaction_table import (
     Transaction,
     TransactionState,
     TransactionTable,
 )
+from app.broker.transactions.warm_transactions import WarmTransactions
 from app.domain.access.standing import Visible, every
 from app.domain.errors import (
     CurlewError,
@@ -63,14 +72,6 @@ from app.store import ReadResult, StepPart
 
 _LOG: Final = logging.getLogger(__name__)
 
-QUEUE: Final = 0
-PRODUCER_GROUP: Final = "PGROUP"
-CHECK_AFTER: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
-CHECKS: Final = "MQ_CHECKS"
-WHEN_ASKED: Final = "when_asked"
-"""A value of `CHECKS`: only checks that were handed out count."""
-"""RocketMQ's name; fractions are allowed here."""
-
 CHECKS_EXHAUSTED: Final = "CHECKS_EXHAUSTED"
 
 _READ_MESSAGES: Final = 1_024
@@ -90,7 +91,13 @@ class Check(NamedTuple):
 class Transactions:
     """The transactions of one node. `start` before use."""
 
-    def __init__(self, context: Context, long_polls: LongPolls, place: Place) -> None:
+    def __init__(
+        self,
+        context: Context,
+        long_polls: LongPolls,
+        place: Place,
+        warm: WarmTransactions | None = None,
+    ) -> None:
         self._store = context.store
         self._metadata = context.metadata
         self._clock = context.clock
@@ -98,14 +105,14 @@ class Transactions:
         self._limits = context.limits
         self._long_polls = long_polls
         self._readers = context.readers
+        self._warm = warm
         self._check_open = context.gate.check
         self._place = place
-        self._table = TransactionTable(
-            interval_s=context.limits.transaction_check_interval_ms / 1_000,
-            checks_max=context.limits.transaction_checks_max,
-            remembered_max=context.limits.transactions_remembered_max,
+        decisions = None if warm is None else warm.decisions
+        self._table = TransactionTable.of(context.limits) if decisions is None else decisions.state
+        self.journal = Journal(
+            context.store, DECISION_TOPIC, self._table, context.readers, decisions
         )
-        self.journal = Journal(context.store, DECISION_TOPIC, self._table, context.readers)
         self.faults = RowFaults("rolling back")
         """Transactions that were asked about too often and cannot be rolled back, and those whose
         half message may be whole at a silent replica alone, by id."""
@@ -121,15 +128,29 @@ class Transactions:
         await self.journal.replay()
         at, end = self._store.bounds(HALF_TOPIC, QUEUE)
         at = max(at, self._table.first_half)
+        if self._warm is not None:
+            at = max(at, await self._take_warm(self._warm))
+            self._warm = None
         while at < end:
             read = await self._read_halves(at, end, _READ_MESSAGES)
             for record in read.records:
                 half = self._store.decode(record)
                 if not self._table.halves.is_acked(half.queue_offset):
-                    self._take_up(_transaction_of(half))
+                    self._take_up(transaction_of(half))
             for gap in read.gaps:  # nobody can decide what cannot be read, and it holds the log
                 self._table.halves.ack_range(gap.from_offset, gap.to_offset)
             at = max(read.next_offset, at + 1)
+
+    async def _take_warm(self, warm: WarmTransactions) -> int:
+        """Take up what was read while this replica followed; how far that is."""
+        for start, end in warm.lost:
+            self._table.halves.ack_range(start, end)
+        for number, (offset, half) in enumerate(warm.halves.items()):
+            if not self._table.halves.is_acked(offset):
+                self._take_up(half)
+            if number % _READ_MESSAGES == 0:
+                await asyncio.sleep(0)
+        return warm.position
 
     def _take_up(self, transaction: Transaction) -> None:
         self._table.add(transaction, now_s=self._clock.monotonic_s(), now_ms=self._clock.now_ms())
@@ -558,21 +579,6 @@ def _conflict(transaction_id: str, state: TransactionState) -> TransactionConfli
         hint="a decision is final",
         fields={"state": state},
         outcome="not_stored",
-    )
-
-
-def _transaction_of(half: StoredMessage) -> Transaction:
-    system = half.system
-    return Transaction(
-        half.message_id,
-        system[PRODUCER_GROUP],
-        system[PROPERTY_REAL_TOPIC],
-        int(system[PROPERTY_REAL_QUEUE]),
-        half.queue_offset,
-        half.store_time_ms,
-        round(float(system[CHECK_AFTER]) * 1_000),
-        counts_when_asked=system.get(CHECKS) == WHEN_ASKED,
-        generation=int(system.get(PROPERTY_GENERATION, 0)),
     )
 
 

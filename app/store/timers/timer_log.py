@@ -9,7 +9,8 @@ Everything here follows from the timer topic's records: the files say what the r
 watermark say, and whoever owns the log hands in the records from there on, in order, each once.
 Deleting the directory costs a reading of the topic, nothing else.
 
-Event loop only, but for `Page.read` and `Flushing.run`, which block and are for another thread.
+One thread at a time: that of a replica while it follows, then the event loop. `Page.read` and
+`Flushing.run` block, and are for another thread.
 """
 
 from bisect import bisect_left, insort
@@ -165,9 +166,12 @@ class TimerLog:
         self._files = files
         self._flush_entries = flush_entries
         self._flushing: Flushing | None = None
+        self._is_warm = False
         self._clear()
 
     def _clear(self) -> None:
+        self.made_from = 0
+        """Records below were never handed in: what ends them changes nothing."""
         self.watermark = 0
         """Offset of the timer topic up to which the files go."""
         self.position = 0
@@ -177,6 +181,7 @@ class TimerLog:
         self._recent: list[Entry] = []
         self._frozen: list[Entry] = []
         self._runs: list[Run] = []
+        self._unread: set[int] = set()
         self._blocks: dict[int, int] = {}
         self._topics: dict[str, int] = {}
         self._next_run = 0
@@ -184,14 +189,26 @@ class TimerLog:
     # --- opening
 
     def load(self, min_offset: int, max_offset: int) -> bool:
-        """Go on from the files; False: there are none that fit, and all is to be handed in again.
+        """Go on from the files, or with what was handed in while the replica followed; False: there
+        is nothing that fits, and all is to be handed in again.
 
         The offsets are the readable ones of the timer topic.
         """
+        if self._is_warm and min_offset <= self.position <= max_offset:
+            return True
+        return self._load(min_offset, max_offset)
+
+    def follow(self, min_offset: int) -> None:
+        """Go on from the files while the shard is led elsewhere. The topic may not have come as far
+        as they go, and may have been trimmed without this replica."""
+        self._is_warm = True
+        self._load(min_offset, None)
+
+    def _load(self, min_offset: int, max_offset: int | None) -> bool:
         try:
             data = read_whole(self._files, paths.TIMER_MANIFEST)
             if data is None:
-                if min_offset > 0:  # the topic is trimmed only when the manifest is written
+                if min_offset > 0 and not self._is_warm:  # it is trimmed behind the manifest
                     self.note_damage("the manifest is missing")
                 self.reset(min_offset)
                 return False
@@ -201,11 +218,14 @@ class TimerLog:
             self.note_damage(str(error))
             self.reset(min_offset)
             return False
-        if not min_offset <= manifest.watermark <= max_offset:
-            self.note_damage(f"it goes to {manifest.watermark}, its topic to {max_offset}")
+        end = manifest.watermark if max_offset is None else max_offset
+        if not min_offset <= manifest.watermark <= end:
+            if not self._is_warm:
+                self.note_damage(f"it goes to {manifest.watermark}, its topic to {max_offset}")
             self.reset(min_offset)
             return False
         self._clear()
+        self.made_from = manifest.made_from
         self.watermark = self.position = manifest.watermark
         self._runs = runs
         self._blocks = dict(manifest.blocks)
@@ -225,7 +245,7 @@ class TimerLog:
         """Forget everything; records are handed in from `min_offset` on."""
         self._clear()
         self._remove_all_but(set())
-        self.watermark = self.position = min_offset
+        self.watermark = self.position = self.made_from = min_offset
 
     def _remove_all_but(self, known: set[str]) -> None:
         for name in reversed(self._files.list(paths.TIMER_LOG)):
@@ -245,7 +265,10 @@ class TimerLog:
         self.count += 1
 
     def remove(self, timer: Timer, topic: str) -> None:
-        """A record that was added, for this topic, waits no more."""
+        """A record that was added, for this topic, waits no more. Nothing happens to one that was
+        never handed in."""
+        if timer.offset < self.made_from or timer.offset in self._unread:
+            return
         entry = (timer.due_ms, timer.offset * 2)
         at = bisect_left(self._recent, entry)
         if at < len(self._recent) and self._recent[at] == entry:
@@ -256,6 +279,10 @@ class TimerLog:
         _count_down(self._blocks, block)
         _count(self._topics, topic, -1)
         self.count -= 1
+
+    def pass_over(self, start: int, end: int) -> None:
+        """These records cannot be read."""
+        self._unread.update(range(start, end))
 
     # --- looking
 
@@ -297,7 +324,7 @@ class TimerLog:
         self._frozen, self._recent = self._recent, []
         blocks = tuple(sorted(self._blocks.items()))
         topics = dict(self._topics)
-        manifest = TimerManifest(self.position, (), blocks, self._next_run, topics)
+        manifest = TimerManifest(self.position, (), blocks, self._next_run, topics, self.made_from)
         self._flushing = Flushing(self._files, self._frozen, list(self._runs), manifest)
         return self._flushing
 

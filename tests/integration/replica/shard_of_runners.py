@@ -24,7 +24,7 @@ from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.replica.leadership import LeaderHooks
-from app.replica.ports import Database
+from app.replica.ports import Database, WarmState
 from app.replica.replica_status import Role
 from app.replica.runner import ReplicaRunner, RunnerParts, monotonic_ms
 from app.runtime.secure.cluster_secret import ClusterSecret
@@ -172,7 +172,7 @@ class Node:
         await self.runner.kill()
         await self._port.close()
 
-    async def _serve(self, term: Term, store: MessageStore) -> None:
+    async def _serve(self, term: Term, store: MessageStore, _warm: WarmState) -> None:
         self.terms.append(term)
         if self.failures:
             self.failures -= 1

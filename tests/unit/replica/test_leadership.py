@@ -9,6 +9,7 @@ import pytest
 from app.cluster.replication.terms import Term
 from app.domain.message import Message
 from app.replica.leadership import LeaderHooks, Leadership
+from app.replica.ports import WarmState
 from app.store import MessageStore, StepPart
 
 pytestmark = pytest.mark.anyio
@@ -31,7 +32,7 @@ class NoStore:
 
 
 def leading(on_serve: Callable[[], object]) -> Leadership:
-    async def serve(_term: Term, _store: MessageStore) -> None:
+    async def serve(_term: Term, _store: MessageStore, _warm: WarmState) -> None:
         await asyncio.sleep(0)
         on_serve()
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from app.cluster.replication.events import Event, RoomSeen
 from app.cluster.replication.terms import Term
@@ -15,6 +16,7 @@ from app.replica import owner as owner_module
 from app.replica.leadership import LeaderHooks
 from app.replica.log_repairs import LogRepairs
 from app.replica.owner import StoreOwner
+from app.replica.ports import ColdState
 from app.store.damage import DamageKind
 from app.store.fs.files import DiskUsage
 from app.store.replica.block_walk import BlocksRefused, BlocksUnreadable
@@ -224,3 +226,33 @@ def test_who_leads_by_an_unclean_election_leads_over_what_others_may_have(
     monkeypatch.setattr(owner, "_end_checkpoint", lambda: 1 / 0)  # what comes next
     with pytest.raises(ZeroDivisionError):
         owner.append_term_start(Term(3, 1))
+
+
+class Warm(ColdState):
+    """Fails when it is to go on."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.ended = 0
+
+    @override
+    def advance(self) -> bool:
+        raise self.error
+
+    @override
+    def end(self) -> None:
+        self.ended += 1
+
+
+def test_a_defect_of_what_is_kept_up_keeps_no_replica_from_following(owner: StoreOwner) -> None:
+    owner._warm = warm = Warm(KeyError("TIMER_OUT_MS"))
+    assert not owner.advance()
+    assert not owner.advance()
+    assert (warm.ended, owner.alarms) == (1, {})
+
+
+def test_a_shortage_of_it_is_told_and_it_goes_on(owner: StoreOwner) -> None:
+    owner._warm = warm = Warm(OSError(errno.EMFILE, "no descriptor"))
+    assert not owner.advance()
+    assert "DISPATCH_FAILED" in owner.alarms
+    assert (owner._warm, owner._unreadable) == (warm, None)

@@ -59,6 +59,8 @@ class TimerManifest(msgspec.Struct, frozen=True):
     next_run: int
     topics: dict[str, int]
     """For each topic, how many records wait to go there."""
+    made_from: int = 0
+    """Of records below this offset the runs know nothing: they had ended before."""
 
 
 def encode_manifest(manifest: TimerManifest) -> bytes:

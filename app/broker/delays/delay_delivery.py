@@ -56,6 +56,7 @@ from app.domain.names import (
 from app.domain.positions import FlushMode
 from app.runtime.service import Service
 from app.store import StepPart, Timer, TimerLog, TimerLogDamaged
+from app.store.timers.timer_log import FLUSH_ENTRIES
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -185,7 +186,8 @@ class DelayDelivery:
         timers = self.timers
         if timers.damage is not None:
             await timers.rebuild()
-        await timers.catch_up()
+        while not await timers.catch_up(FLUSH_ENTRIES):
+            await self.compaction.turn()  # between two flushes no more are kept in memory
         if not timers.count:
             await self.compaction.turn()
             return

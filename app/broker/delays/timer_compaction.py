@@ -127,13 +127,9 @@ class TimerCompaction:
         return now_s - self._flushed_s >= FLUSH_SECONDS or written >= LOG_BYTES_MAX
 
     async def flush(self) -> None:
-        """Write the timer log down as far as the topic was read, then trim the topic.
-
-        Nothing is done before the topic was read to its end: behind a log that is made again comes
-        the end of records that it never had.
-        """
+        """Write the timer log down as far as the topic was read, then trim the topic."""
         log = self._timers.log
-        flushing = log.begin_flush() if self._timers.is_whole else None
+        flushing = log.begin_flush()
         if flushing is None:
             return
         oldest = self._oldest_offset()  # for the files, what ends while they are written waits

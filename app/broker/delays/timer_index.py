@@ -126,13 +126,17 @@ class TimerIndex:
 
     # --- reading back
 
-    async def catch_up(self) -> None:
-        """Read what has been added to the timer topic."""
+    async def catch_up(self, most: int | None = None) -> bool:
+        """Read what has been added to the timer topic by now, at most so many records; whether that
+        was all. What comes meanwhile is left for the next time: else nothing is delivered and
+        written down while more and more comes."""
         if not self.behind:
             self.is_whole = True
-            return
+            return True
         async with self._reading:
-            while (end := self._store.bounds(TIMER_TOPIC, QUEUE).max_offset) > self.log.position:
+            is_whole = most is None or self.behind <= most
+            end = self.log.position + (self.behind if is_whole or most is None else most)
+            while self.log.position < end:
                 read = await ColdReads(self._readers).run(self._reader(self.log.position, end))
                 for gap in read.gaps:
                     self.log.pass_over(gap.from_offset, gap.to_offset)
@@ -141,7 +145,8 @@ class TimerIndex:
                 self.log.position = max(read.next_offset, self.log.position + 1)
                 self._shrink()
                 await asyncio.sleep(0)
-            self.is_whole = True
+            self.is_whole = self.is_whole or is_whole
+        return is_whole
 
     def _reader(self, offset: int, end: int) -> Callable[[bool], ReadResult]:
         def read(wait_for_disk: bool) -> ReadResult:

@@ -4,6 +4,7 @@ import errno
 
 import pytest
 
+from app.broker.delays import delay_delivery
 from app.broker.delays.delay_delivery import DelayDelivery
 from app.broker.journal.append_future import flush_store
 from app.broker.ports import Store
@@ -11,6 +12,7 @@ from app.domain.delays import Due
 from app.domain.errors import DiskFull, TimersNotReady
 from app.domain.message import Message
 from app.domain.names import TIMER_TOPIC
+from app.store import Timer
 from tests.support.nodes.brokers import TOPIC, World, running
 from tests.support.stores.simulated_files import Fault
 
@@ -279,14 +281,51 @@ async def test_what_ends_while_the_timer_log_is_written_stays_ended_after_a_kill
         assert bodies(world) == ([b"far"] if end == "deliver" else [])
 
 
-async def test_a_timer_log_that_is_made_only_in_part_is_not_written_down() -> None:
-    """The rest of it would list as done what it never heard of."""
+async def test_a_timer_log_that_is_made_only_in_part_is_gone_on_with() -> None:
+    """It knows that it never had some records whose end is still to come."""
     async with running() as world:
+        await send_later(world, b"near", 1_000)
         await send_later(world, b"far", DAY)
+        await settle(world)
+        world.clock.advance(s=2)
+        delays = await settle(world)  # the third record says that the first waits no more
+        world.store.retain_from(TIMER_TOPIC, 0, 1)
+        await delays.timers.rebuild()
+        assert not await delays.timers.catch_up(1)
+        assert (delays.timers.log.position, delays.timers.log.count) == (2, 1)
+        await delays.compaction.flush()
+        again = world.store.timer_log()
+        assert again.load(1, 3)
+        again.remove(Timer(0, 0), TOPIC)
+        assert (again.position, again.made_from, again.count, again.count_for(TOPIC)) == (
+            2,
+            1,
+            1,
+            1,
+        )
+        await settle(world)
+        assert delays.timers.log.count == 1
+
+
+async def test_many_records_are_written_down_while_they_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or each record that is added takes longer, the more there are."""
+    async with running() as world:
+        for number in range(50):
+            await send_later(world, b"far", DAY + number)
         delays = await settle(world)
         await delays.timers.rebuild()
-        await delays.compaction.flush()
-        assert list(world.store.files.list("timerlog")) == []
-        await settle(world)
-        await delays.compaction.flush()
-        assert "manifest" in world.store.files.list("timerlog")
+        log, most = delays.timers.log, 0
+        log._flush_entries = 10
+        add = log.add
+
+        def noted(timer: Timer, topic: str) -> None:
+            nonlocal most
+            add(timer, topic)
+            most = max(most, log.changes)
+
+        log.add = noted  # type: ignore[method-assign]
+        monkeypatch.setattr(delay_delivery, "FLUSH_ENTRIES", 10)
+        await delays.turn()
+        assert (most, log.count) == (10, 50)

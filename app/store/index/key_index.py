@@ -55,7 +55,8 @@ class _Part(NamedTuple):
 
     @property
     def key_count(self) -> int:
-        return sum([len(keys) for _, keys in self.keyed])
+        keyed = self.keyed
+        return len(keyed[0][1]) if len(keyed) == 1 else sum([len(keys) for _, keys in keyed])
 
 
 class KeyIndex:

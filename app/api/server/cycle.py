@@ -9,7 +9,7 @@ part of the body. A value that would end its line is refused all the same.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from http import HTTPStatus
 from itertools import chain
 from typing import Final, Protocol
@@ -42,6 +42,24 @@ _CLOSES: Final = (b"connection", b"close")
 _CLOSE_LINE: Final = b"connection: close\r\n"
 _FORMS: Final = [b"%b" + b"%b: %b\r\n" * count + b"\r\n" for count in range(17)]
 """Heads of a status line and so many headers: made by one formatting, not by one for each line."""
+
+
+PIPELINED_MAX: Final = 8
+"""Requests of a connection that wait for the one at work; with so many nothing is read. What came
+with the last of them in one read waits as well."""
+
+
+class RequestFlow(FlowControl):
+    """uvicorn's, which reads on behind each answer, however many requests wait."""
+
+    def __init__(self, transport: asyncio.Transport, pipeline: Sized) -> None:
+        super().__init__(transport)
+        self._pipeline = pipeline
+
+    @override
+    def resume_reading(self) -> None:
+        if len(self._pipeline) < PIPELINED_MAX:
+            super().resume_reading()
 
 
 class Guard(Protocol):

@@ -43,7 +43,7 @@ from app.api.http.request_context import (
 from app.api.server.body_reader import BodyReader
 from app.api.server.certificates import extensions_of
 from app.api.server.connections import NEVER, Connections
-from app.api.server.cycle import AnswerCycle
+from app.api.server.cycle import AnswerCycle, RequestFlow
 from app.api.server.declined_offer import AfterOffer, has_body, head_of_body
 from app.api.server.head import check_head, split_target
 from app.api.server.lingering_close import LingeringClose
@@ -121,6 +121,7 @@ class HttpProtocol(HttpToolsProtocol):
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.flow = RequestFlow(transport, self.pipeline)
         self._address = self.client[0] if self.client else ""
         if self.scheme == "https":
             self._extensions = extensions_of(transport.get_extra_info("peercert"))
@@ -430,12 +431,12 @@ class HttpProtocol(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
+        next_one = self.pipeline.pop() if self.pipeline else None
         if self.flow.read_paused:
             self.flow.resume_reading()
-        if self.pipeline:
-            cycle, app = self.pipeline.pop()
-            self._at_work = cycle
-            self._start_asgi_task(cycle, app)
+        if next_one is not None:
+            self._at_work = next_one[0]
+            self._start_asgi_task(*next_one)
         elif self._phase is _BUSY:
             self._phase = _IDLE
             self.deadline = self.loop.time() + self.guard.limits.idle_connection_ms_max / 1_000

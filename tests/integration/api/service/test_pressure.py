@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 
+from app.api.server.cycle import PIPELINED_MAX
+from app.api.server.protocol import HttpProtocol
 from app.domain.limits import KIB, MIB, Limits
 from app.domain.message import Message
 from tests.support.clients.wire import RawConnection, Served, parse_head, served_node
@@ -148,6 +150,23 @@ async def test_a_pipelined_request_waits_for_the_one_before(server: Served) -> N
         await server.node.broker.sender.send("orders", Message(b"x"))
         for _ in range(3):
             assert (await connection.answer()).status == 200
+
+
+async def test_requests_that_wait_on_a_connection_are_bounded(server: Served) -> None:
+    """Each answer read on, however many requests waited: 4 MiB of small ones took 170 MiB."""
+    request = b"GET %b HTTP/1.1\r\nHost: localhost\r\nX: %b\r\n\r\n"
+    request %= ORDERS.encode(), b"a" * 2 * KIB
+    count, of_a_read = 1_500, 256 * KIB // len(request)
+    connection = await server.connect()
+    async with contextlib.aclosing(connection):
+        saying = asyncio.ensure_future(connection.say(request * count))
+        waiting = []
+        for _ in range(count):
+            assert (await connection.answer()).status == 200
+            served = next(iter(server.connections._open))
+            waiting.append(len(cast("HttpProtocol", served).pipeline))
+        await saying
+    assert 0 < max(waiting) <= of_a_read + PIPELINED_MAX
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,8 @@ class PeerConnection(Connecting, Resumable):
         """The answer, head and body, when it came in one piece, may be whole, and says nothing of
         how the connection goes on."""
         self.is_complete = False
+        self._is_asked = False
+        """Whether anything was written of the request."""
         self._keeps_alive = False
         """As the parser says it at the end of the head: behind a body it says no to everything."""
         self._parts: list[bytes] = []
@@ -158,6 +160,9 @@ class PeerConnection(Connecting, Resumable):
     def data_received(self, data: bytes) -> None:
         if self._asking is not None:
             super().data_received(data)
+            return
+        if self.is_complete or not self._is_asked:  # it would be taken for the next answer
+            self.abort()
             return
         if self.may_be_whole and (status := status_of_whole(data)):
             self.status, self.whole = status, data
@@ -192,6 +197,10 @@ class PeerConnection(Connecting, Resumable):
 
     # --- the parser
 
+    def on_message_begin(self) -> None:
+        if self.is_complete:
+            raise ValueError("a second answer")  # which the parser gives as its own error
+
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers.append((name.lower(), value))
 
@@ -219,6 +228,7 @@ class PeerConnection(Connecting, Resumable):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send a part of the request, the first with its head."""
+        self._is_asked = True
         self._transport.write(data)
 
     async def drain(self) -> None:

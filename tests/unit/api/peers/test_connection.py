@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.api.peers.connection import PeerConnection, status_of_whole
+from app.api.peers.connection import Interrupted, PeerConnection, status_of_whole
 from app.runtime.secure.cluster_secret import ClusterSecret
 from tests.unit.api.peers.silent import Silent
 
@@ -16,6 +16,7 @@ async def connection() -> PeerConnection:
     made = PeerConnection(ClusterSecret(b"a" * 32))
     made.connection_made(Silent())
     made._asking = None
+    made.write(b"a request")
     return made
 
 
@@ -35,6 +36,7 @@ async def test_another_request_follows_an_answer(connection: PeerConnection, ans
         assert connection.is_complete
         assert connection.is_reusable()
         assert connection.status == 0
+        connection.write(b"the next one")
 
 
 async def test_none_follows_where_the_other_node_closes(connection: PeerConnection) -> None:
@@ -54,6 +56,7 @@ async def test_another_follows_the_head_of_a_body_that_is_not_sent(
     connection.is_to_head = True
     connection.data_received(CREATED + b"\r\n")
     assert connection.is_reusable()
+    connection.write(b"the next one")
     connection.data_received(CREATED + b"\r\nab")
     assert await connection.take() == b"ab"
 
@@ -96,3 +99,36 @@ async def test_a_second_piece_is_no_whole_answer(connection: PeerConnection) -> 
     connection.data_received(CREATED + b"\r\nab")
     assert connection.whole == b""
     assert not connection.is_complete
+
+
+OTHER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nxy"
+
+
+@pytest.mark.parametrize("parts", [(OTHER,), (OTHER[:20], OTHER[20:])])
+async def test_what_comes_for_nobody_is_not_the_next_answer(
+    connection: PeerConnection, parts: tuple[bytes, ...]
+) -> None:
+    """It would be given to another client, and each answer behind it to the one before."""
+    connection.data_received(CREATED + b"\r\nab")
+    assert connection.is_reusable()
+    for part in parts:
+        connection.data_received(part)
+    assert not connection.is_open
+    with pytest.raises(Interrupted):
+        await connection.head()
+
+
+@pytest.mark.parametrize("may_be_whole", [False, True])
+@pytest.mark.parametrize("is_apart", [False, True])
+async def test_a_second_answer_is_not_taken_for_the_first(
+    connection: PeerConnection, may_be_whole: bool, is_apart: bool
+) -> None:
+    connection.may_be_whole = may_be_whole
+    first = CREATED + b"\r\nab"
+    for data in (first, OTHER) if is_apart else (first + OTHER,):
+        connection.data_received(data)
+    await connection.head()
+    assert connection.status == 201
+    assert connection.headers == [(b"content-length", b"2")] or connection.whole == first
+    assert await connection.take() == (b"" if connection.whole else b"ab")
+    assert not connection.is_reusable()

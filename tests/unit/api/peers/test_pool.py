@@ -89,6 +89,7 @@ class Acquired:
     def answer(self, *connections: PeerConnection) -> None:
         """Each is given back."""
         for each in connections:
+            each.write(b"a request")
             each.data_received(b"HTTP/1.1 204 No Content\r\n\r\n")
             self.peers.release(URL, each)
 

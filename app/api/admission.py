@@ -130,7 +130,7 @@ class Admission:
         scope, named = exchange.scope, exchange.headers
         headers: Headers = scope["headers"]
         connection: ConnectionMemory | None = scope.get(CONNECTION)
-        if connection is None:  # our own server counts while it reads
+        if connection is None and RELAYED not in scope:  # our own server counts while it reads
             self._refuse_large(headers)
         is_plain = b"mq-" not in b"\n".join(named)
         if not is_plain:

@@ -237,6 +237,8 @@ class Carrier:
             for each in scope["headers"]
             if each[0] not in STAYS and not each[0].startswith(PREFIX)
         ]
+        if b"host" not in exchange.headers:  # of HTTP/1.0, which needs none
+            headers.append((b"host", b"cluster"))
         envelope = leaders.envelope_of(exchange)._replace(is_whole=is_whole, asks=asks)
         headers += envelope.headers()
         head = head_lines(scope["method"], target_of(exchange), headers)

@@ -7,10 +7,15 @@ from urllib.parse import quote, unquote
 from app.api.http.known_head import CARRIED_FOR
 from app.api.http.request_context import HEAD, Headers, HeadMemory, OpenedHead, Scope
 from app.domain.access.caller import Caller, KeyHolder, Shown
+from app.domain.limits import KIB, TOKEN_BYTES_MAX
 
 PREFIX: Final = b"curlew-"
 RELAYED: Final = "curlew.relayed"
 """In a scope, the envelope that it came in."""
+HEADER_BYTES_MAX: Final = 3 * TOKEN_BYTES_MAX + KIB
+"""Of the envelope and of what is written with it, beside the headers of the client: what a token
+says of its roles takes three times its bytes here."""
+HEADERS_MAX: Final = 16
 _VERSIONS: Final = b"curlew-versions"
 _PRINCIPAL: Final = b"curlew-principal"
 _ROLES: Final = b"curlew-roles"

@@ -27,7 +27,7 @@ from app.api.peers.handshake import (
     Answering,
     Refused,
 )
-from app.api.relay.envelope import RELAYED, opened
+from app.api.relay.envelope import HEADER_BYTES_MAX, HEADERS_MAX, RELAYED, opened
 from app.api.replicas.link_table import LinkTable
 from app.api.server.connections import Connections
 from app.api.server.protocol import guarded
@@ -253,6 +253,8 @@ class ClusterListener:
             idle_connection_ms_max=max(
                 limits.idle_connection_ms_max, 2_000 * RELAY_IDLE_SECONDS_MAX
             ),
+            header_block_bytes_max=limits.header_block_bytes_max + HEADER_BYTES_MAX,
+            header_count_max=limits.header_count_max + HEADERS_MAX,
         )
         self._connections = Connections(own)
         self._config = uvicorn.Config(

@@ -194,6 +194,20 @@ async def test_a_part_is_no_whole_request_though_its_node_follows_meanwhile() ->
     assert b"whole" not in other.heads[0]
 
 
+@pytest.mark.parametrize("host", [None, b"a.example"])
+async def test_a_request_without_host_has_one_where_it_is_carried(host: bytes | None) -> None:
+    """HTTP/1.0 needs none; the other node is asked by HTTP/1.1, and refuses one without."""
+    other = Other(STORED)
+    named = [] if host is None else [(b"host", host)]
+    client = Client("POST", [*named, (b"content-length", b"4")])
+    client.scope[WHOLE_BODY] = b"body"
+    async with relaying(other) as relay:
+        await carry(relay, client)
+    lines = other.heads[0].split(b"\r\n")
+    hosts = [line for line in lines if line.startswith(b"host: ")]
+    assert hosts == [b"host: " + (host or b"cluster")]
+
+
 FORGED = [
     *((b"curlew-principal", b"admin"), (b"curlew-roles", b"admin"), (b"curlew-ends", b"9")),
     *((b"curlew-of-node", b"1"), (b"curlew-whole", b"1"), (b"curlew-asks", b"x")),

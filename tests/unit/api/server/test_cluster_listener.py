@@ -16,6 +16,7 @@ from app.api.http.request_context import Receive, Scope, Send
 from app.api.peers import pool
 from app.api.peers.handshake import Asking
 from app.api.peers.pool import Peers
+from app.api.relay.envelope import Envelope
 from app.api.server import cluster_listener, tls_listener
 from app.api.server.cluster_listener import ClusterListener
 from app.domain.limits import RELAY_IDLE_SECONDS_MAX, Limits
@@ -134,6 +135,26 @@ async def test_a_connection_that_is_accepted_as_the_port_closes_gets_nowhere() -
         await asyncio.get_running_loop().connect_accepted_socket(lambda: handshake, theirs)
         writer.write(Asking(SECRET).greeting())
         assert await rest_of(reader) == b""
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+async def test_a_request_has_the_headers_that_a_client_may_send_and_an_envelope(
+    is_long: bool,
+) -> None:
+    limits = Limits()
+    if is_long:
+        sent = [(b"x", b"a" * (limits.header_block_bytes_max - 1))]
+    else:
+        sent = [(b"x-%d" % number, b"a") for number in range(limits.header_count_max)]
+    roles = tuple("r" * 30 for _ in range(250))
+    headers = [*sent, *Envelope(1, 1, "p" * 255, roles, 1).headers()]
+    lines = [b"%b: %b\r\n" % each for each in headers]
+    async with port() as asked:
+        asked.app.may_answer.set()
+        reader, writer, proof = await asked.greet()
+        writer.write(proof + REQUEST[:-2] + b"".join(lines) + b"\r\n")
+        answer = await asyncio.wait_for(reader.readuntil(b"\r\n"), PATIENCE_S)
+        assert answer == b"HTTP/1.1 200 OK\r\n"
 
 
 async def test_a_request_is_answered_before_close_returns() -> None:

@@ -158,6 +158,8 @@ class Admission:
             size = len(event.get("body", b""))
             if "parts" in event:
                 size += sum(part.size for part in event["parts"])
+            elif "answer" in event:  # of another node, with its head
+                size = len(event["answer"].partition(b"\r\n\r\n")[2])
             if size:
                 now_s = self._now_s()
                 for bucket in self._buckets:

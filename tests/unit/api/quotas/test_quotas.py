@@ -11,6 +11,7 @@ from app.api.http.request_context import (
     OUR_EXTENSIONS,
     WHOLE_ANSWER,
     WHOLE_BODY,
+    WRITTEN_ANSWER,
     ConnectionMemory,
     RequestContext,
     body_too_large,
@@ -147,6 +148,18 @@ async def test_bytes_out_are_taken_when_they_are_sent() -> None:
     assert caught.value.quota is not None
     assert caught.value.quota.name == "principal-bytes-out"
     world.admit("bob")
+
+
+async def test_bytes_out_are_taken_of_an_answer_that_another_node_wrote() -> None:
+    world = World(bytes_out_per_second=1_000)
+    head = b"HTTP/1.1 200 OK\r\nx: %b\r\ncontent-length: 2000\r\n\r\n" % (b"a" * 5_000)
+    await world.admit().pass_on_written(200, head + b"\r\n\r\n" + b"x" * 1_996)
+    assert world.sent[-1]["type"] == WRITTEN_ANSWER
+    with pytest.raises(OverQuota) as caught:
+        world.admit()
+    assert caught.value.quota is not None
+    assert caught.value.quota.name == "principal-bytes-out"
+    assert caught.value.mute_s == pytest.approx(1.0)
 
 
 def test_a_topic_has_quotas_whoever_asks() -> None:

@@ -230,6 +230,8 @@ class Gateway:
                 self._traffic.quota_refusals[error.quota.name] += 1
             await exchange.mute(error.mute_s)
         elif isinstance(error, Unauthorized) and self._failures is not None:
+            if RELAYED in exchange.scope:
+                return  # on a connection of many clients, whose node has judged what they show
             client = exchange.scope.get("client")
             wait_s = self._failures.note(client[0] if client else "")
             if wait_s:

@@ -1,11 +1,12 @@
 """Child processes to be measured: a node with an empty store, or a baseline."""
 
+import os
 import re
 import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -18,10 +19,15 @@ _ADDRESS = re.compile(r"page +(https?://\S+)/ui")
 
 
 @contextmanager
-def running(*arguments: str) -> Iterator[tuple[str, int]]:
+def running(
+    *arguments: str, environment: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, int]]:
     """Run `python -m ARGUMENTS` until the block ends: (address, process id)."""
     process = subprocess.Popen(
-        [sys.executable, "-m", *arguments], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(environment or {})},
     )
     assert process.stdout is not None
     try:

@@ -4,6 +4,8 @@ Events come from the connections, the database, the node's own writer and a time
 action is a further event. Blocks that came are checked before the machine hears of them. Promise
 and history are on the medium before any later action.
 
+Where more blocks are here already, a sync waits for them: one brings all of them to the medium.
+
 An action that lacks something (`app.domain.shortages`) ends its turn: what would have followed is
 not done, connections are closed, and after a pause the machine is made anew of what is kept. For
 the machine that is a kill, which may come between any two actions. A fault of the log makes the
@@ -55,6 +57,7 @@ from app.cluster.replication.replica import Replica
 from app.cluster.replication.replica_state import ReplicaState, Timing
 from app.cluster.replication.shard_row import ElectUnclean
 from app.cluster.replication.terms import Member, TermStart, cut_history
+from app.domain.limits import MIB
 from app.domain.shortages import shortage_of
 from app.replica.kept_terms import history_document, history_of, promise_document, promise_of
 from app.replica.outgoing import Outgoing
@@ -76,6 +79,9 @@ _LOG: Final = logging.getLogger(__name__)
 PAUSE_MS: Final = 1_000
 """Behind an action that lacked something."""
 
+UNSYNCED_BYTES_MAX: Final = 16 * MIB
+"""Of a follower's log, behind which a sync waits for nothing more."""
+
 CLOCK_APART: Final = (
     "CLOCK_APART",
     "the clock is apart from the database's: this replica leads only where no other can",
@@ -84,6 +90,11 @@ CLOCK_APART: Final = (
 
 def never_apart() -> bool:
     """Of a node whose clock nobody compares."""
+    return False
+
+
+def no_more() -> bool:
+    """Of blocks that come one by one."""
     return False
 
 
@@ -114,6 +125,8 @@ class ReplicaParts:
     """When a driver before this one could not, for the last time."""
     is_clock_apart: Callable[[], bool] = never_apart
     """From the database's. Asked at each tick."""
+    has_more_blocks: Callable[[], bool] = no_more
+    """Whether blocks are here that `received` was not given yet."""
 
 
 class ReplicaDriver:
@@ -134,6 +147,8 @@ class ReplicaDriver:
         self._is_owner_leading = False
         """From the election until `step_down` was called, whatever came of the actions between."""
         self._paused_until_ms = 0
+        self._owes_sync = False
+        """Whether a sync waits for more blocks to be written."""
         self._is_loss_to_tell = False
         """Whether what is being cut may have been confirmed; a cut may end behind a pause."""
         self._could_not_lead_ms = parts.could_not_lead_ms
@@ -210,8 +225,11 @@ class ReplicaDriver:
             return
         self._is_busy = True
         try:
-            while self._events:
-                self._handle(*self._events.popleft())
+            while self._events or self._is_sync_due():
+                if self._events:
+                    self._handle(*self._events.popleft())
+                else:
+                    self._is_done(SyncLog())
         finally:
             self._is_busy = False
 
@@ -288,8 +306,11 @@ class ReplicaDriver:
             case WriteBlocks(start, end):
                 self._write(start, end)
             case SyncLog():
-                self._log.sync(self._log.written)
-                self._tell_ends()
+                self._owes_sync = True
+                if self._is_sync_due():
+                    self._owes_sync = False
+                    self._log.sync(self._log.written)
+                    self._tell_ends()
             case CutLog(end, is_loss):
                 self._cut(end, is_loss=is_loss)
             case DeleteBelow(start):
@@ -369,6 +390,13 @@ class ReplicaDriver:
         self._log.write(checked)
         self._tell_ends()
 
+    def _is_sync_due(self) -> bool:
+        """Whether a sync is owed that waits for nothing more. Who leads has another writer."""
+        if not self._owes_sync or self._is_owner_leading or self._replica is None:
+            return False
+        is_much = self._log.written - self._log.flushed >= UNSYNCED_BYTES_MAX
+        return is_much or not self._parts.has_more_blocks()
+
     def _cut(self, end: int, *, is_loss: bool) -> None:
         self._parts.incarnation.note_cut(end)
         self._is_loss_to_tell |= is_loss
@@ -416,6 +444,7 @@ class ReplicaDriver:
 
     def _leave_all(self, reason: str) -> None:
         self._resign(reason)
+        self._owes_sync = False
         self._could_not_lead_ms, self._last_number = self.could_not_lead_ms, self.last_number
         if self._replica is not None:
             self._full_since_ms = self._replica.state.full_since_ms

@@ -125,6 +125,8 @@ class ReplicaRunner(Replicating, RepairHost):
         """Both as the driver before this one says."""
         self._openings = self._heard_openings = 0
         """How often connections were to be made anew, and how often the event loop has done it."""
+        self._blocks_come = self._blocks_taken = 0
+        """Messages with blocks: the event loop counts the first, the thread the other."""
         self._too_few: str | None = None
         self._full_nodes: tuple[str, ...] = ()
         self._is_stopping = self._is_killed = False
@@ -239,8 +241,10 @@ class ReplicaRunner(Replicating, RepairHost):
         done: Callable[[], object],
     ) -> None:
         opening = self._heard_openings
+        self._blocks_come += len(blocks) > 0
 
         def receive() -> None:
+            self._blocks_taken += len(blocks) > 0
             if isinstance(message, AskBlocks | GivenBlocks | BlocksNotGiven):
                 self._repairs.heard(node, message, b"".join(blocks))
             elif self._driver is not None and opening == self._openings:
@@ -438,6 +442,7 @@ class ReplicaRunner(Replicating, RepairHost):
                 first_number,
                 self._could_not_lead_ms,
                 parts.is_clock_apart,
+                lambda: self._blocks_come > self._blocks_taken,
             )
         )
 

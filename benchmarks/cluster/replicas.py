@@ -1,15 +1,17 @@
 """What replicas cost: one, two and three nodes of one shard, in turn.
 
-    python -m benchmarks.cluster.replicas [--runs 5] [--seconds 3]
+    python -m benchmarks.cluster.replicas [--runs 5] [--seconds 3] [--sync-ms 1,5,10]
 
-All nodes, PostgreSQL and the load share the machine's cores, so beside each rate stands the
-processor time a message of the leader and of all followers together. Needs wrk and PostgreSQL.
+With `--sync-ms` once for each of them: so much longer each sync takes, on each node by itself. All
+nodes, PostgreSQL and the load share the machine's cores, so beside each rate stands the processor
+time a message of the leader and of all followers together. Needs wrk and PostgreSQL.
 """
 
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from statistics import median, quantiles
 from typing import Final
 
@@ -54,9 +56,9 @@ class Figures:
 
 
 @contextmanager
-def nodes(server: PostgresServer, count: int) -> Iterator[Nodes]:
+def nodes(server: PostgresServer, count: int, sync_ms: float = 0) -> Iterator[Nodes]:
     """So many, with a topic of one queue that syncs each send."""
-    with started(server, ["bench"] * count, count) as found:
+    with started(server, ["bench"] * count, count, sync_ms) as found:
         wait_until(lambda: any(_has_all(node) for node, _ in found))
         leader, pid = next(each for each in found if _has_all(each[0]))
         httpx.put(f"{leader}/v1/topics/{TOPIC}", json={"queues": 1}).raise_for_status()
@@ -120,17 +122,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--sync-ms", default="0", help="some, with commas between")
     options = parser.parse_args()
-    figures = {count: Figures() for count in REPLICAS}
+    slowed = [float(each) for each in options.sync_ms.split(",")]
+    figures = {sync_ms: {count: Figures() for count in REPLICAS} for sync_ms in slowed}
     server = PostgresServer.create()
     try:
-        for _ in range(options.runs):
-            for count in REPLICAS:
-                with nodes(server, count) as found:
-                    measure(found, options.seconds, figures[count])
+        for _, sync_ms, count in product(range(options.runs), slowed, REPLICAS):
+            with nodes(server, count, sync_ms) as found:
+                measure(found, options.seconds, figures[sync_ms][count])
     finally:
         server.destroy()
-    print(*_table(figures), sep="\n")
+    for sync_ms, found_there in figures.items():
+        print(f"\nEach sync takes {sync_ms:g} ms longer:\n" if sync_ms else "")
+        print(*_table(found_there), sep="\n")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,8 @@ class Gate(Protocol):
         ...
 
     def settled(self, blocks: Sequence[Block], marks: Watermarks) -> None:
-        """These are written now, and synced where they ask for it; `marks` says how far the log is.
+        """These are written now; `marks` says how far the log is. Those that ask for a sync may be
+        synced later.
 
         Called without blocks when the log was synced further.
         """
@@ -86,6 +87,8 @@ class ReplicaGate(Gate):
         enough are."""
         self._on_settled = on_settled
         self._waiting: deque[_Waiting] = deque()
+        self._unsynced: deque[tuple[int, Answer]] = deque()
+        """Ends of blocks that are written, and whom to tell when they are synced."""
         self._marks: Watermarks | None = None
         self._high_watermark = 0
         self._ended = 0
@@ -107,9 +110,25 @@ class ReplicaGate(Gate):
             self.unconfirmed_bytes += block.size
         written = [WrittenBlock(block.end, block.sync) for block in blocks]
         self._on_settled(written, LogEnds(marks.written, marks.flushed))
+        while self._unsynced and self._unsynced[0][0] <= marks.flushed:
+            end, answer = self._unsynced.popleft()
+            self._tell_here(end, answer)
         for block in blocks:
-            if block.answer is not None and block.end > self._ended:
-                _tell_here(block.answer)
+            if block.answer is None:
+                continue
+            if block.sync and block.end > marks.flushed:
+                self._unsynced.append((block.end, block.answer))
+            else:
+                self._tell_here(block.end, block.answer)
+
+    def _tell_here(self, end: int, answer: Answer) -> None:
+        """As `_tell`, unless the block is confirmed or given up by now."""
+        if end <= self._ended:
+            return
+        try:
+            answer.here()
+        except Exception:  # noqa: BLE001
+            _LOG.exception("telling that this node has an append failed; the others are told")
 
     def confirm(self, high_watermark: int) -> None:
         """All below is confirmed: tell and show it. It never goes back, and what this node has not
@@ -143,14 +162,6 @@ def _tell(done: Done, error: CurlewError | None) -> None:
         done(error)
     except Exception:  # noqa: BLE001
         _LOG.exception("telling what became of an append failed; the others are told")
-
-
-def _tell_here(answer: Answer) -> None:
-    """As `_tell`."""
-    try:
-        answer.here()
-    except Exception:  # noqa: BLE001
-        _LOG.exception("telling that this node has an append failed; the others are told")
 
 
 def _refused(why: str) -> NotEnoughReplicas:

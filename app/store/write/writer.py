@@ -19,8 +19,9 @@ A block that fails takes everything behind it along, because the log has no hole
   may have dropped the dirty pages, so a second one that succeeds proves nothing. What was in the
   batch has an unknown outcome, what was waiting is not stored, and nothing is written any more.
 
-Where there is a gate (`gate`), what is written is confirmed when it says so. What waits there when
-the store fails, is fenced or stops has an unknown outcome, for it is in the log.
+Where there is a gate (`gate`), what is written is confirmed when it says so. It hears of a batch
+before the sync, and again behind it, so that other replicas sync at the same time. What waits there
+when the store fails, is fenced or stops has an unknown outcome, for it is in the log.
 """
 
 import logging
@@ -265,19 +266,26 @@ class Writer:
             self._outstanding -= 1
 
     def _sync(self, flush: _Flush) -> None:
+        self._finish(flush)
+        self._tell(flush)
+        if flush.failure is None:
+            self._bound_cache(flush.end)
+
+    def _finish(self, flush: _Flush) -> None:
         try:
             self._log.finish_sync(flush.segments)
         except Exception as error:  # noqa: BLE001 - as in _attempt
             flush.failure = error
             with self._lock:
                 self._halted = True
-        self._attempts.append(flush)
-        self._turns.call_soon_threadsafe(self._settle_attempts)
-        if flush.failure is None:
-            self._bound_cache(flush.end)
 
     def _write(self, batch: list[Block]) -> None:
-        attempt = _encode(batch) or self._attempt(batch, sync=any(block.sync for block in batch))
+        wants_sync = any(block.sync for block in batch)
+        is_told_first = self.gate is not None and wants_sync and not _is_flush(batch)
+        attempt: _Attempt | _Flush
+        attempt = _encode(batch) or self._attempt(batch, sync=wants_sync and not is_told_first)
+        if is_told_first and attempt.failure is None:
+            attempt = self._tell_and_sync(attempt)
         if attempt.failure is not None:
             with self._lock:
                 self._halted = True
@@ -288,20 +296,36 @@ class Writer:
         self._report(attempt)
         if spare is not None:
             self._make_ahead(spare)
-        if attempt.synced:
+        if wants_sync and attempt.failure is None:
             self._bound_cache(batch[-1].end)
 
-    def _report(self, attempt: _Attempt) -> None:
+    def _tell_and_sync(self, attempt: _Attempt) -> _Flush:
+        """Have the loop settle what is written, and sync it meanwhile. A sync that fails takes
+        nothing back: other replicas may have it by then."""
+        batch = attempt.batch
+        attempt.batch = [block for block in batch if block.writes]
+        waiting = [block for block in batch if not block.writes]
+        flush = _Flush(batch[-1].end, self._log.begin_sync(), waiting)
+        with self._lock:
+            self._outstanding += 1
+        self._tell(attempt)
+        self._finish(flush)
+        return flush
+
+    def _tell(self, attempt: _Attempt | _Flush) -> None:
+        self._attempts.append(attempt)
+        self._turns.call_soon_threadsafe(self._settle_attempts)
+
+    def _report(self, attempt: _Attempt | _Flush) -> None:
         """Have the loop settle an attempt, after what it left half done was taken back."""
-        if _must_be_taken_back(attempt):
+        if isinstance(attempt, _Attempt) and _must_be_taken_back(attempt):
             try:
                 start = min(at for block in attempt.batch for at, _ in block.writes)
                 self._log.take_back(start)
                 attempt.touched = False
             except Exception as error:  # noqa: BLE001 - as in _attempt
                 attempt.failure = error
-        self._attempts.append(attempt)
-        self._turns.call_soon_threadsafe(self._settle_attempts)
+        self._tell(attempt)
 
     def _bound_cache(self, flushed: int) -> None:
         """For the worker, when those who waited for the sync have been told: it takes a while."""
@@ -323,8 +347,7 @@ class Writer:
         with self._lock:
             self._halted = True
             self._outstanding += 1
-        self._attempts.append(_Attempt([], synced=False, failure=error, touched=False))
-        self._turns.call_soon_threadsafe(self._settle_attempts)
+        self._tell(_Attempt([], synced=False, failure=error, touched=False))
 
     def _attempt(self, batch: list[Block], *, sync: bool) -> _Attempt:
         """Write a batch, and sync it if asked. Either thread, never both at a time.
@@ -485,6 +508,11 @@ def _encode(batch: list[Block]) -> _Attempt | None:
                 failure = EncodingFailed(_text(error))
                 return _Attempt(batch, synced=False, failure=failure, touched=False)
     return None
+
+
+def _is_flush(batch: list[Block]) -> bool:
+    """Whether nothing of it is to be written."""
+    return not any(block.writes or block.encode for block in batch)
 
 
 def _must_be_taken_back(attempt: _Attempt) -> bool:

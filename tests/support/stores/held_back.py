@@ -13,6 +13,8 @@ class HoldingGate(ReplicaGate):
     def __init__(self) -> None:
         self.written: list[WrittenBlock] = []
         self.ends = LogEnds(0, 0)
+        self.told: list[LogEnds] = []
+        """All ends, in their order."""
         self.is_open = False
         """Everything is confirmed when it is written."""
         super().__init__(self._note)
@@ -20,6 +22,7 @@ class HoldingGate(ReplicaGate):
     def _note(self, blocks: Sequence[WrittenBlock], ends: LogEnds) -> None:
         self.written += blocks
         self.ends = ends
+        self.told.append(ends)
         if self.is_open:
             self.confirm(ends.written)
 

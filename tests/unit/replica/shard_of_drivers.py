@@ -69,7 +69,7 @@ class Node(Peers, Database, ReplicaOwner, RepairHost):
         self.repairs = LogRepairs(self, peers, self, lambda: shard.now_ms, lambda call: call())
         self.shown = 0
         self.serving: Term | None = None
-        self.has_no_room = self.is_clock_apart = False
+        self.has_no_room = self.is_clock_apart = self.has_more_blocks = False
         self._shard = shard
         replica_files = ReplicaFiles(files)
         self.incarnation = Incarnation(files, replica_files, lambda: shard.random.getrandbits(40))
@@ -101,6 +101,7 @@ class Node(Peers, Database, ReplicaOwner, RepairHost):
             lambda: shard.now_ms,
             lambda: shard.random.getrandbits(48),
             is_clock_apart=lambda: self.is_clock_apart,
+            has_more_blocks=lambda: self.has_more_blocks,
         )
         self.driver: ReplicaDriver
 

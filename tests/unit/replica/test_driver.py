@@ -9,6 +9,7 @@ import pytest
 from app.cluster.replication.events import SyncFailed, TransferAsked
 from app.cluster.replication.messages import Ends, PeerMessage
 from app.cluster.replication.terms import Member, Promise, Term, TermStart
+from app.replica import driver
 from app.replica.kept_terms import history_document, history_of, promise_document, promise_of
 from app.store import OsFiles, paths
 from app.store.fs.files import FileSystem
@@ -73,6 +74,46 @@ def test_a_killed_follower_goes_on_from_its_end(real: bool, tmp_path: Path) -> N
         shard.check_equal_logs()
         assert Member("c", number) in shard.row.in_sync
     assert "BLOCKS_REFUSED" not in shard.leader.alarms
+
+
+def test_one_sync_is_for_all_blocks_that_are_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = serving()
+    load(shard, 1)
+    shard.until(shard.are_equal)
+    follower = shard.nodes["b"]
+    log, before = follower.replica_log, follower.replica_log.flushed
+    follower.has_more_blocks = True
+    load(shard, 3)
+    shard.pass_time()
+    assert log.written == shard.leader.replica_log.written > before == log.flushed
+    assert shard.leader.shown == before, "nothing is confirmed that it has not synced"
+    monkeypatch.setattr(driver, "UNSYNCED_BYTES_MAX", log.written - before + 1)
+    load(shard, 1)
+    assert log.flushed == log.written, "a sync does not wait for ever"
+    load(shard, 3)
+    assert log.flushed < log.written
+    follower.has_more_blocks = False
+    shard.until(shard.are_equal)
+    assert log.flushed == log.written
+    shard.check_equal_logs()
+
+
+def test_one_that_is_elected_owes_no_sync() -> None:
+    shard = serving()
+    shard.nodes["b"].has_more_blocks = shard.nodes["c"].has_more_blocks = True
+    load(shard, 5)
+    files = shard.kill("a")
+    shard.nodes["c"].has_more_blocks = False
+    shard.until(shard.is_served)
+    leader = shard.leader
+    assert leader.name == "b"
+    leader.has_more_blocks = False
+    load(shard, 5)
+    assert "LOG_FAILED" not in leader.alarms
+    shard.start("a", files)
+    load(shard, 3)
+    shard.until(shard.are_equal)
+    shard.check_equal_logs()
 
 
 def test_damage_on_its_way_is_refused_and_sent_again() -> None:

@@ -1,7 +1,7 @@
 """Whoever is answered when this node has a block hears it once, and what hangs on `done` waits."""
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -13,6 +13,7 @@ from app.domain.positions import FlushMode
 from app.store import Appended, StepPart
 from app.store.write import appender
 from app.store.write import gate as gating
+from app.store.write.gate import LogEnds, WrittenBlock
 from tests.support.stores.held_back import HoldingGate
 from tests.support.stores.simulated_files import Fault, SimulatedFiles
 from tests.support.stores.stores import OpenStore, open_store
@@ -65,6 +66,25 @@ def test_this_node_has_it_before_it_is_confirmed(
     gate.confirm_all()
     assert sender.heard == ["here", "confirmed"]
     assert opened.bodies() == [b"first"]
+
+
+def test_what_is_written_and_not_synced_yet_is_no_answer(
+    opened: OpenStore, gate: HoldingGate
+) -> None:
+    sender, other = Sender(opened), Sender(opened)
+    sender.append(b"first")
+    other.append(b"second", flush=FlushMode.ASYNC)
+    heard: list[tuple[list[str], list[str]]] = []
+    note = gate._on_settled
+
+    def look(blocks: Sequence[WrittenBlock], ends: LogEnds) -> None:
+        note(blocks, ends)
+        heard.append((list(sender.heard), list(other.heard)))
+
+    gate._on_settled = look
+    opened.turns.run()
+    assert heard == [([], []), ([], ["here"])]
+    assert sender.heard == other.heard == ["here"]
 
 
 def _append_small_step(sender: Sender) -> None:

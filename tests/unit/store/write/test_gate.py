@@ -123,6 +123,51 @@ def test_what_is_told_is_what_is_written_and_how_far(opened: OpenStore, gate: Ho
     assert outcomes(opened) == []
 
 
+def test_what_is_to_be_synced_is_told_before_and_behind_the_sync(
+    opened: OpenStore, gate: HoldingGate
+) -> None:
+    flushed = opened.store.status().flushed_end
+    before = len(gate.told)
+    write(opened, b"second")
+    end = opened.store.status().written_end
+    assert gate.told[before:] == [(end, flushed), (end, end)]
+    assert gate.written[-1] == WrittenBlock(end, wants_sync=True)
+
+
+def test_what_other_replicas_may_have_is_not_taken_back_when_the_sync_fails(
+    opened: OpenStore, gate: HoldingGate
+) -> None:
+    """Also for a lack that would have been undone, had it come with the write."""
+    flushed = opened.store.status().flushed_end
+    files = opened.files
+    assert isinstance(files, SimulatedFiles)
+    files.fault = Fault("sync", 1, errno.ENOSPC)
+    write(opened, b"second")
+    status = opened.store.status()
+    assert gate.ends == (status.written_end, flushed)
+    assert status.written_end > flushed == status.flushed_end
+    assert outcomes(opened) == ["unknown"]
+    assert status.failed
+
+
+def test_a_flush_in_the_same_turn_waits_for_the_sync(opened: OpenStore, gate: HoldingGate) -> None:
+    told: list[str] = []
+    files = opened.files
+    assert isinstance(files, SimulatedFiles)
+    for fault in (None, Fault("sync", 1, errno.EIO)):
+        files.fault = fault
+        opened.append_all([Message(b"second")])
+        opened.store.flush(lambda error: told.append("flushed" if error is None else "failed"))
+        while not opened.store._writer._attempts:
+            assert opened.turns.run_one()
+        before = list(told)
+        opened.store._writer._settle_attempts()
+        assert told[len(before) :] == ["flushed" if fault is None else "failed"]
+        assert gate.ends.written == opened.store.status().written_end
+        opened.turns.run()
+    assert told == ["flushed", "failed"]
+
+
 def test_a_checkpoint_counts_on_what_is_confirmed(opened: OpenStore, gate: HoldingGate) -> None:
     confirmed = opened.store.status().confirmed_end
     write(opened, b"second")

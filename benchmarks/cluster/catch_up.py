@@ -33,6 +33,8 @@ SHARD: Final = "bench"
 PIECE_BYTES: Final = 2 << 20
 """In each call of the two that use a socket alone: as much as a leader sends at once."""
 LOOK_S: Final = 0.02
+SETTLED_S: Final = 1.0
+"""Behind the load: then the leader's metrics have all of it."""
 SOCKET: Final = "through a socket to a file, one sync: MiB/s"
 _LAG: Final = re.compile(r"^curlew_replica_lag_bytes\{.*\} (\d+)", re.MULTILINE)
 
@@ -87,7 +89,7 @@ def behind(url: str) -> int | None:
 
 
 def _metrics(url: str) -> str:
-    return httpx.get(f"{url}/metrics").text
+    return httpx.get(f"{url}/metrics", timeout=30).text
 
 
 def measure(server: PostgresServer, mib: int, into: Figures, *, is_empty: bool) -> None:
@@ -99,6 +101,7 @@ def measure(server: PostgresServer, mib: int, into: Figures, *, is_empty: bool) 
                 wait_until(lambda: leads_all(_metrics(url)))
         wait_until(lambda: _has_topic(url))
         write(url, mib << 20)
+        time.sleep(SETTLED_S)
         taken, lag, spent = _caught_up(made, url, pid)
         into[f"{kind}, MiB/s"].append(lag / taken / (1 << 20))
         for whose, each in zip(("leader", "follower"), spent, strict=True):
@@ -116,7 +119,7 @@ def _caught_up(made: Cluster, url: str, pid: int) -> tuple[float, int, tuple[flo
     """Start a follower that is behind: seconds, bytes, and processor time of both nodes."""
     known = behind(url)
     with made.node("follower", SHARD) as (_, follower_pid):
-        while (lag := behind(url)) is None or lag == known:
+        while (lag := behind(url)) is None or (known is not None and lag >= known):
             time.sleep(LOOK_S)
         began, before = time.perf_counter(), (spent_s(pid), spent_s(follower_pid))
         while not leads_all(_metrics(url)):

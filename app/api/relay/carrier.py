@@ -5,6 +5,7 @@ refusal that says `NOT_LEADER`, before which nothing was done, is sent again, on
 that ends behind a request leaves open what became of it. Event loop only.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from http import HTTPStatus
@@ -43,6 +44,9 @@ JOINED_BYTES_MAX: Final = 64 * KIB
 SENT_AGAIN_MAX: Final = MIB // 16
 """Bytes of a body that a node which follows reads before it sends it on, so that it can send it to
 another node where the first one leads no more."""
+SILENT_SECONDS: Final = 5.0
+"""How long a replica that follows may take for a read that the leader does not answer: nobody waits
+for messages there, and it may stand still."""
 
 
 class Carrier:
@@ -103,6 +107,8 @@ class Carrier:
                 connection = await peers.acquire(member.cluster_url, exchange.caller.name)
             except NotReached:
                 continue
+            seconds = None if member.node_id == view.leader else SILENT_SECONDS
+            silent = _ended_if_silent(connection, seconds)
             try:
                 if not await self._exchange(
                     exchange, connection, b"", shard, sends=False, asks=ASKS_STALE
@@ -111,6 +117,8 @@ class Carrier:
             except RelayInterrupted:
                 continue
             finally:
+                if silent is not None:
+                    silent.cancel()
                 self._leaders.release(member.cluster_url, connection)
         return False
 
@@ -255,6 +263,20 @@ def _is_read_whole(exchange: RequestContext) -> bool:
         and BODY_IN_PLACE in exchange.scope
         and int(length) <= READ_WHOLE_BYTES_MAX
     )
+
+
+def _ended_if_silent(
+    connection: PeerConnection, seconds: float | None
+) -> asyncio.TimerHandle | None:
+    """Ends it unless a head comes in so many seconds."""
+    if seconds is None:
+        return None
+
+    def look() -> None:
+        if not connection.status:
+            connection.abort()
+
+    return asyncio.get_running_loop().call_later(seconds, look)
 
 
 async def _answered(

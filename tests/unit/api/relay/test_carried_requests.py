@@ -208,6 +208,31 @@ async def test_a_request_without_host_has_one_where_it_is_carried(host: bytes | 
     assert hosts == [b"host: " + (host or b"cluster")]
 
 
+async def test_a_replica_that_stands_still_is_left_for_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A read that the leader does not answer would wait for it for as long as its client does."""
+    monkeypatch.setattr("app.api.relay.carrier.SILENT_SECONDS", 0.05)
+    frozen, other, goes_on = Other(STORED), Other(STORED), asyncio.Event()
+    frozen.when_asked = goes_on.wait
+    client = Client("GET", [])
+    async with relaying(frozen) as there, relaying(other) as relay:
+        members = [("a", url_of(there)), ("b", url_of(relay))]
+        view = cast("Any", relay.places.metadata.snapshot.shards["b"])
+        view.in_sync = [name for name, _ in members]
+        view.members = [SimpleNamespace(node_id=name, cluster_url=url) for name, url in members]
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                assert await relay.answered_by_replica(client.exchange, "b")
+        finally:
+            goes_on.set()
+    assert (len(frozen.heads), client.exchange.status) == (1, 201)
+
+
+def url_of(relay: Relay) -> str:
+    return relay.places.metadata.snapshot.shards["b"].cluster_url
+
+
 FORGED = [
     *((b"curlew-principal", b"admin"), (b"curlew-roles", b"admin"), (b"curlew-ends", b"9")),
     *((b"curlew-of-node", b"1"), (b"curlew-whole", b"1"), (b"curlew-asks", b"x")),

@@ -34,7 +34,6 @@ SENDS = COPIED // BATCHES // 10
 """Of a batch."""
 DEADLINE_S = 300
 CHANGED = ("concat('x-', cast(key AS string)) AS key", "value", "'copied' AS tag", "properties")
-PULLED = 'curlew_requests_total{operation="pull_messages"'
 
 
 @pytest.fixture(scope="module")

@@ -37,21 +37,28 @@ def delayed_frame(records: list[bytes], due_ms: list[int]) -> bytes:
     return head + struct.pack(">qq", 0, sum(map(len, records))) + rest
 
 
-def fill_delayed(url: str, count: int) -> None:
-    """So many messages that are due in two to forty days, in no order."""
+def fill_delayed(url: str, count: int, within_s: float) -> int:
+    """So many messages that are due in two to forty days, in no order; how many there are, which
+    are fewer when it would take longer than `within_s`."""
+    sent: list[int] = []
+    ends = time.monotonic() + within_s
     chance = random.Random(1)
     first_ms = time.time_ns() // 1_000_000 + 2 * DAY_MS
     record = request_record(DELAYED_TOPIC, BODY)
 
     def send(connection: Connection, number: int) -> None:
         size = min(FRAME_MESSAGES, count - number * FRAME_MESSAGES)
+        if time.monotonic() > ends:
+            return
         due_ms = [first_ms + chance.randrange(37 * DAY_MS) for _ in range(size)]
         body = delayed_frame([record] * size, due_ms)
         asked = "Content-Type: application/vnd.curlew.batch"
         path = f"/v1/topics/{DELAYED_TOPIC}/messages:batch?queue_id=0"
         expect(connection, "POST", path, body, asked)
+        sent.append(size)
 
     side_by_side(url, -(-count // FRAME_MESSAGES), send, threads=2)
+    return sum(sent)
 
 
 def fill_transactions(url: str, count: int) -> str:

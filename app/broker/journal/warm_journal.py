@@ -65,8 +65,9 @@ class WarmJournal(Generic[State]):
         """Take some of what is dispatched; whether there is more. Raises as `QueueRecords.read`
         with `wait_for_disk`, and goes on there the next time."""
         start, end = self._store.bounds(self._topic, QUEUE)
-        if self.offset < start:  # a snapshot begins there, which has all that was trimmed
+        if self.offset < start:  # a snapshot begins there: until its end comes nothing is whole
             self.offset, self._snapshot = start, None
+            self.has_beginning, self.snapshot_at = False, None
         if self.offset >= end:
             return False
         read = self._store.read(

@@ -1,10 +1,12 @@
 """A journal's state that a follower keeps up is the one that is replayed, and a broker goes on."""
 
+import copy
 import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from app.broker.journal import warm_journal
 from app.broker.journal.journal import Journal
 from app.broker.journal.warm_journal import WarmJournal
 from tests.support.stores.clock import FakeClock
@@ -110,3 +112,36 @@ async def test_a_follower_that_has_seen_no_beginning_leaves_it_to_the_broker() -
     assert not followed.is_usable
     words, _ = await begun(store, followed)
     assert words == await replayed(store)
+
+
+async def test_what_was_trimmed_before_it_was_read_is_missing_until_the_snapshot_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A take-over may come at any moment."""
+    monkeypatch.setattr(warm_journal, "_READ_MESSAGES", 1)
+    store = MemoryStore(FakeClock())
+    followed = warm(store)
+    await written(store, b"a")
+    advanced(followed)
+    with journals(store) as (journal, words):
+        await journal.replay()
+        for word in (b"b", b"c", b"d"):
+            words.apply(word)
+            await journal.write(word)
+        await journal.write_snapshot()
+        while followed.advance():
+            other = await begun(store, copy.deepcopy(followed, {id(store): store}))
+            assert other[0] == words.words
+        assert followed.is_usable
+    assert followed.state.words == [b"a", b"b", b"c", b"d"]
+
+
+async def test_one_that_begins_behind_the_first_entry_has_no_beginning() -> None:
+    """A replica whose log was empty, and begins where the leader's does."""
+    store = MemoryStore(FakeClock())
+    followed = warm(store)
+    await written(store, b"a", b"b", b"c")
+    store.retain_from(TOPIC, 0, 1)
+    while followed.advance():
+        pass
+    assert not followed.is_usable

@@ -59,6 +59,10 @@ class WarmParts(WarmState):
         self.producers.state.forget_some()
 
     @override
+    def before_cut(self) -> None:
+        self.timers.before_cut()
+
+    @override
     def end(self) -> None:
         self.timers.end()
 

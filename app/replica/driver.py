@@ -398,6 +398,8 @@ class ReplicaDriver:
         return is_much or not self._parts.has_more_blocks()
 
     def _cut(self, end: int, *, is_loss: bool) -> None:
+        if end < self._log.written:
+            self._parts.owner.before_cut()
         self._parts.incarnation.note_cut(end)
         self._is_loss_to_tell |= is_loss
         before = self._log.written

@@ -404,6 +404,10 @@ class StoreOwner(ReplicaOwner):
         self._loop.call_soon_threadsafe(self._hooks.on_unclean_judged, judged, newest_ms)
 
     @override
+    def before_cut(self) -> None:
+        self._warm.before_cut()
+
+    @override
     def was_cut(self, tail: CutTail) -> None:
         self._loop.call_soon_threadsafe(self._hooks.on_cut, tail)
 

@@ -42,6 +42,11 @@ class WarmState(Protocol):
         """Do what is due; the log is dispatched and on the medium so far."""
         ...
 
+    def before_cut(self) -> None:
+        """The end of the log is about to be cut off: keep nothing that was made of more than is
+        dispatched. Raises `OSError`; may be repeated."""
+        ...
+
     def end(self) -> None:
         """Leave nothing under way: this replica ends, and has not led."""
         ...
@@ -57,6 +62,10 @@ class ColdState(WarmState):
     @override
     def tick(self, dispatched_end: int, flushed_end: int) -> None:
         """Nothing is due."""
+
+    @override
+    def before_cut(self) -> None:
+        """Nothing was made of it."""
 
     @override
     def end(self) -> None:
@@ -180,6 +189,11 @@ class ReplicaOwner(Protocol):
 
     def unclean_judged(self, judged: UncleanJudged) -> None:
         """Answer the operator who has asked."""
+        ...
+
+    def before_cut(self) -> None:
+        """The end of the log, of which nothing is dispatched, is about to be cut off. Raises
+        `OSError`: it is not cut then."""
         ...
 
     def was_cut(self, tail: CutTail) -> None:

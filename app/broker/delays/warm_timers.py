@@ -2,7 +2,9 @@
 reads back only what came last.
 
 It is written down as on a leader: not before the log is on the medium as far as it goes. Only what
-is confirmed is read, which no cut takes back; so the files may go further than the checkpoint.
+is confirmed is read, which no cut takes back; so the files may go further than the checkpoint. An
+unclean election takes back what is confirmed all the same, and a replica that was killed does not
+know how far that was: before a cut goes what the files say beyond the checkpoint (`before_cut`).
 
 The replica's thread, until `hand_over`; then the event loop. A flush runs on a thread of `submit`.
 """
@@ -98,6 +100,11 @@ class WarmTimers:
         log = self.log
         is_late = self._clock.monotonic_s() - self._flushed_s >= FLUSH_SECONDS
         return log.is_flush_due() or (is_late and log.position > log.watermark)
+
+    def before_cut(self) -> None:
+        """What is not dispatched may be cut off and replaced: know nothing of it. Raises `OSError`,
+        and may be repeated."""
+        self.log.forget_beyond(*self._store.bounds(TIMER_TOPIC, QUEUE))
 
     def end(self) -> None:
         """Wait for a flush that runs; give up one that does not. Idempotent."""

@@ -247,6 +247,13 @@ class TimerLog:
         self._remove_all_but(set())
         self.watermark = self.position = self.made_from = min_offset
 
+    def forget_beyond(self, min_offset: int, max_offset: int) -> None:
+        """What stands behind `max_offset` is about to be replaced: forget everything, on the medium
+        as well, where files of an earlier life go further. Raises `OSError`."""
+        if self.position > max_offset:
+            self.reset(min_offset)
+            self._files.sync_directory(paths.TIMER_LOG)
+
     def _remove_all_but(self, known: set[str]) -> None:
         for name in reversed(self._files.list(paths.TIMER_LOG)):
             path = f"{paths.TIMER_LOG}/{name}"

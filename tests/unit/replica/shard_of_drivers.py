@@ -229,6 +229,10 @@ class Node(Peers, Database, ReplicaOwner, RepairHost):
         raise AssertionError("nobody asks here")
 
     @override
+    def before_cut(self) -> None:
+        """Nothing is made of the log here."""
+
+    @override
     def was_cut(self, tail: CutTail) -> None:
         assert not tail.is_loss, "no loss is told here"
         self.cuts.append(tail)

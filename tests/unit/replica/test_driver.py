@@ -181,6 +181,24 @@ def test_a_cut_that_ends_behind_a_pause_is_told_once(nth: int) -> None:
     assert [cut.start for cut in shard.nodes["a"].cuts] == [shown]
 
 
+def test_what_was_made_of_a_tail_goes_before_the_tail(monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = serving()
+    load(shard, 9)
+    shard.until(shard.are_equal)
+    shown = shard.leader.shown
+    shard.cut_off = {"b", "c"}
+    load(shard, 6)
+    files = shard.kill("a")
+    shard.cut_off = set()
+    shard.until(shard.is_served)
+    shard.start("a", files)
+    node, heard = shard.nodes["a"], list[int]()
+    monkeypatch.setattr(node, "before_cut", lambda: heard.append(node.replica_log.written))
+    shard.until(shard.are_equal)
+    (end,) = heard
+    assert end > shown
+
+
 def test_the_leader_hands_over_and_follows() -> None:
     shard = serving()
     for _ in range(4):

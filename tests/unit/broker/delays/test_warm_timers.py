@@ -153,3 +153,29 @@ async def test_what_was_trimmed_before_it_was_read_waits_no_more(world: World) -
     await world.lapse(s=40)  # that one is delivered, too
     advance(timers)
     assert timers.log.count == 0
+
+
+async def test_before_a_cut_goes_what_was_read_of_more_than_is_dispatched(world: World) -> None:
+    """Another replica may lead uncleanly, and have others in the places of those."""
+    thread = Thread()
+    timers = warm(world, thread)
+    await send(world, *range(10, 10 + FLUSH_ENTRIES))
+    advance(timers)
+    timers.tick(0, 0)
+    timers.tick(0, 0)
+    thread.run()
+    timers.end()
+    timers.before_cut()
+    assert timers.log.count == FLUSH_ENTRIES, "all of it is dispatched"
+    other = World()  # as where this one was killed, and its checkpoint says less
+    other.store.files = world.store.files
+    await other.broker.start()
+    await other.topic()
+    await send(other, 900)
+    again = warm(other, thread)
+    assert again.log.position == FLUSH_ENTRIES
+    again.before_cut()
+    await send(other, *range(700, 700 + FLUSH_ENTRIES))
+    advance(again)
+    assert again.log.count == FLUSH_ENTRIES + 1
+    assert warm(other, thread).log.position == 0, "nor is it found again"

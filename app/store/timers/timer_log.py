@@ -170,6 +170,8 @@ class TimerLog:
         self._clear()
 
     def _clear(self) -> None:
+        self._is_stale = self._flushing is not None
+        """Whether the flush under way is of what was forgotten since."""
         self.made_from = 0
         """Records below were never handed in: what ends them changes nothing."""
         self.watermark = 0
@@ -328,7 +330,7 @@ class TimerLog:
         """
         if self._flushing is not None:
             return None
-        self._frozen, self._recent = self._recent, []
+        self._frozen, self._recent, self._is_stale = self._recent, [], False
         blocks = tuple(sorted(self._blocks.items()))
         topics = dict(self._topics)
         manifest = TimerManifest(self.position, (), blocks, self._next_run, topics, self.made_from)
@@ -340,9 +342,10 @@ class TimerLog:
         assert flushing is self._flushing
         self._flushing = None
         self._frozen = []
-        self._runs = flushing.runs
-        self._next_run = flushing.manifest.next_run
-        self.watermark = flushing.manifest.watermark
+        self._next_run = max(self._next_run, flushing.manifest.next_run)
+        if not self._is_stale:  # else the next flush or opening throws its files away
+            self._runs = flushing.runs
+            self.watermark = flushing.manifest.watermark
 
     def abandon(self, flushing: Flushing) -> None:
         """The flush has failed: what it was to write down stays in memory."""
@@ -356,7 +359,7 @@ class TimerLog:
                 del again[at]
             else:
                 insort(again, (due_ms, code))
-        self._next_run += NUMBERS_PER_FLUSH
+        self._next_run = max(self._next_run, flushing.manifest.next_run) + NUMBERS_PER_FLUSH
         """The failed one may have left files of the next numbers; opening removes them."""
 
 

@@ -71,3 +71,27 @@ def test_files_that_know_more_than_the_topic_are_thrown_away(files: SimulatedFil
     assert not again.load(0, 1)
     assert (again.position, again.count) == (0, 0)
     assert files.list(paths.TIMER_LOG) == []
+
+
+@pytest.mark.parametrize("has_failed", [False, True])
+def test_a_flush_of_what_was_forgotten_meanwhile_brings_nothing_back(
+    files: SimulatedFiles, has_failed: bool
+) -> None:
+    """As where a replica begins to lead while one runs, and its topic was trimmed beyond that."""
+    log = loaded(files)
+    add(log, Timer(300, 0), Timer(400, 1))
+    flushing = log.begin_flush()
+    assert flushing is not None
+    log.reset(10)
+    assert log.begin_flush() is None, "the files are those of one at a time"
+    flushing.run()
+    (log.abandon if has_failed else log.finish)(flushing)
+    assert (log.watermark, log.count, log.page(FIRST).read(LATE_MS, 9)) == (10, 0, [])
+    add(log, Timer(700, 10))
+    log.remove(Timer(400, 1), "orders")
+    assert log.page(FIRST).read(LATE_MS, 9) == [Timer(700, 10)]
+    flush(log)
+    assert (log.watermark, log.changes) == (11, 0)
+    again = TimerLog(files)
+    assert again.load(10, 11)
+    assert again.page(FIRST).read(LATE_MS, 9) == [Timer(700, 10)]

@@ -104,6 +104,8 @@ class TimerCompaction:
         now_s = self._clock.monotonic_s()
         if self._is_flush_due(now_s):
             await self.flush()
+        if not self._timers.is_whole:
+            return  # what has ended may seem to wait, and would be stored again
         if now_s - self._looked_s >= LOOK_SECONDS:
             self._looked_s = now_s
             try:

@@ -329,3 +329,25 @@ async def test_many_records_are_written_down_while_they_are_read(
         monkeypatch.setattr(delay_delivery, "FLUSH_ENTRIES", 10)
         await delays.turn()
         assert (most, log.count) == (10, 50)
+
+
+async def test_nothing_moves_before_it_is_known_what_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where a node that was down for days reads much back."""
+    async with running() as world:
+        handle = await send_later(world, b"far", 7 * DAY)
+        await settle(world)
+        await world.broker.delayed_messages.cancel(TOPIC, handle)
+        for body, days in ((b"first", 4), (b"second", 7)):
+            await send_later(world, body, days * DAY)
+        world.clock.advance(ms=3 * DAY)
+        delays = world.broker.delays
+        await delays.timers.rebuild()
+        monkeypatch.setattr(delay_delivery, "FLUSH_ENTRIES", 1)
+        await settle(world)
+        assert delays.timers.count == 2
+        for _ in range(2):
+            world.clock.advance(ms=4 * DAY)
+            await settle(world)
+        assert bodies(world) == [b"first", b"second"]

@@ -176,11 +176,11 @@ class StoreOwner(ReplicaOwner):
             self.alarm("DISPATCH_FAILED", str(error))  # a shortage: the next turn goes on
         return False
 
-    def _keep_warm(self, step: Callable[[], bool]) -> bool:
+    def _keep_warm(self, step: Callable[[], bool | None]) -> bool:
         """What `step` returns. A defect there keeps no replica from following: who begins to lead
         reads all from the log then."""
         try:
-            return step()
+            return bool(step())
         except (ShardUnavailable, OSError):
             raise
         except Exception:  # noqa: BLE001 - it is told, and read from the log
@@ -200,13 +200,19 @@ class StoreOwner(ReplicaOwner):
         if self.is_spoiled or (self._writing is not None and not self._writing.done()):
             return
         self._delete(store)
-        self._warm.tick(store.high_watermark, store.log.flushed)
+        self._tick_warm(store)
         behind = store.high_watermark - self._checkpoint_end
         is_late = _now_ms() - self._checkpoint_ms >= CHECKPOINT_MS
         if behind and (is_late or behind > CHECKPOINT_BYTES):
             self._checkpoint_ms, self._checkpoint_end = _now_ms(), store.high_watermark
             end = min(store.high_watermark, store.log.flushed)
             self._writing = self._pool.submit(self._write, store.begin_checkpoint(), end)
+
+    def _tick_warm(self, store: ReplicaStore) -> None:
+        try:
+            self._keep_warm(lambda: self._warm.tick(store.high_watermark, store.log.flushed))
+        except OSError as error:  # the next tick goes on
+            self.alarm("CHECKPOINT_FAILED", f"the timer log: {error}")
 
     def _look_for_room(self) -> None:
         """Find out whether the disk takes messages, if this replica leads."""

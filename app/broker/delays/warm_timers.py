@@ -26,8 +26,12 @@ _LOG: Final = logging.getLogger(__name__)
 FLUSH_SECONDS: Final = 60.0
 """How long changes stay in memory only, as on a leader."""
 
+RETRY_SECONDS: Final = 5.0
+"""Pause after a flush that failed, as on a leader."""
+
 CHANGES_MAX: Final = 60_000
-"""Changes in memory beside a flush: with more, nothing is read before it ends."""
+"""Changes in memory, beside those of a flush: with more, nothing is read before they are written
+down."""
 
 _READ_MESSAGES: Final = 512
 _READ_BYTES: Final = 4 * MIB
@@ -45,6 +49,7 @@ class WarmTimers:
         self._clock = clock
         self._submit = submit
         self._flushed_s = clock.monotonic_s()
+        self._retry_s = 0.0
         self._is_handed_over = False
         self._flushing: Flushing | None = None
         self._needed_end = 0
@@ -57,7 +62,7 @@ class WarmTimers:
         with `wait_for_disk`, and goes on there the next time."""
         log = self.log
         start, end = self._store.bounds(TIMER_TOPIC, QUEUE)
-        if log.position >= end or (self._flushing is not None and log.changes >= CHANGES_MAX):
+        if log.position >= end or (log.position >= start and log.changes >= CHANGES_MAX):
             return False
         if log.position < start:  # what was passed over has ended, and its ends with it
             self.end()
@@ -98,7 +103,10 @@ class WarmTimers:
 
     def _is_flush_due(self) -> bool:
         log = self.log
-        is_late = self._clock.monotonic_s() - self._flushed_s >= FLUSH_SECONDS
+        now_s = self._clock.monotonic_s()
+        if now_s < self._retry_s:
+            return False
+        is_late = now_s - self._flushed_s >= FLUSH_SECONDS
         return log.is_flush_due() or (is_late and log.position > log.watermark)
 
     def before_cut(self) -> None:
@@ -135,6 +143,7 @@ class WarmTimers:
         except (OSError, TimerLogDamaged) as error:
             _LOG.warning("the timer log is not written, and is tried again: %s", error)
             self.log.abandon(flushing)
+            self._retry_s = self._clock.monotonic_s() + RETRY_SECONDS
             if isinstance(error, TimerLogDamaged) and not self._is_handed_over:
                 self.log.note_damage(str(error))
                 self.log.reset(self._store.bounds(TIMER_TOPIC, QUEUE).min_offset)

@@ -240,6 +240,10 @@ class Warm(ColdState):
         raise self.error
 
     @override
+    def tick(self, dispatched_end: int, flushed_end: int) -> None:
+        raise self.error
+
+    @override
     def end(self) -> None:
         self.ended += 1
 
@@ -256,3 +260,14 @@ def test_a_shortage_of_it_is_told_and_it_goes_on(owner: StoreOwner) -> None:
     assert not owner.advance()
     assert "DISPATCH_FAILED" in owner.alarms
     assert (owner._warm, owner._unreadable) == (warm, None)
+
+
+def test_what_it_writes_down_keeps_no_replica_from_following_either(owner: StoreOwner) -> None:
+    owner._warm = warm = Warm(OSError(errno.EIO, "the disk"))
+    owner.tick()
+    owner.tick()
+    assert (owner._warm, owner.alarms["CHECKPOINT_FAILED"].count) == (warm, 2)
+    owner._warm = warm = Warm(KeyError("a run"))
+    owner.tick()
+    owner.tick()
+    assert warm.ended == 1

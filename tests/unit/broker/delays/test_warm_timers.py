@@ -1,10 +1,12 @@
 """The timer log that a follower keeps up: what waits, what it writes down, who goes on with it."""
 
+import errno
 from collections.abc import Callable
 from concurrent.futures import Future
 
 import pytest
 
+from app.broker.delays import warm_timers
 from app.broker.delays.timer_records import QUEUE
 from app.broker.delays.warm_timers import WarmTimers
 from app.domain.delays import Due
@@ -12,6 +14,7 @@ from app.domain.message import Message
 from app.domain.names import TIMER_TOPIC
 from app.store import TimerLog
 from tests.support.nodes.brokers import TOPIC, World
+from tests.support.stores.simulated_files import Fault
 
 pytestmark = pytest.mark.anyio
 FLUSH_ENTRIES = 4
@@ -179,3 +182,27 @@ async def test_before_a_cut_goes_what_was_read_of_more_than_is_dispatched(world:
     advance(again)
     assert again.log.count == FLUSH_ENTRIES + 1
     assert warm(other, thread).log.position == 0, "nor is it found again"
+
+
+async def test_a_flush_that_fails_is_tried_again_later_and_no_more_is_read_than_is_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(warm_timers, "CHANGES_MAX", FLUSH_ENTRIES)
+    monkeypatch.setattr(warm_timers, "_READ_MESSAGES", 1)
+    thread = Thread()
+    timers = warm(world, thread)
+    await send(world, *range(10, 10 + 3 * FLUSH_ENTRIES))
+    world.store.files.fault = Fault("create", 1, errno.ENOSPC, lasting=True)
+    for _ in range(9):
+        advance(timers)
+        timers.tick(0, 0)
+        thread.run()
+    assert len(caplog.records) == 1
+    assert timers.log.changes <= 2 * FLUSH_ENTRIES
+    world.store.files.fault = None
+    world.clock.advance(s=6)
+    for _ in range(12):
+        advance(timers)
+        timers.tick(0, 0)
+        thread.run()
+    assert (timers.log.position, timers.log.count) == (3 * FLUSH_ENTRIES,) * 2

@@ -25,7 +25,7 @@ class Confirmation:
     def __init__(self, high_watermark: int) -> None:
         self.high_watermark = high_watermark
         self.sync_to = high_watermark
-        """The end of the last block that asks for the medium."""
+        """The end of the last block that asks for the medium, or that is on the leader's."""
         self.synced_below = high_watermark
         """As far as what is confirmed has asked for the medium."""
         self._waiting: deque[tuple[int, bool]] = deque()
@@ -36,6 +36,10 @@ class Confirmation:
         self._waiting.append((end, wants_sync))
         if wants_sync:
             self.sync_to = end
+
+    def note_flushed(self, flushed: int) -> None:
+        """The leader's medium has all below."""
+        self.sync_to = max(self.sync_to, min(flushed, self.end))
 
     @property
     def end(self) -> int:

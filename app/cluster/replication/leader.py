@@ -198,7 +198,9 @@ class Leader:
             self._state.keep_history((*self._state.history, event.term_start))
 
     def log_ends(self) -> None:
-        """The own log is written or synced further: it can be sent, and counts."""
+        """The own log is written or synced further: it can be sent, and counts. What nobody waits
+        for goes to every medium when it has gone to this one."""
+        self._confirmation.note_flushed(self._state.end.flushed)
         self._offer()
         self._confirm()
 

@@ -260,7 +260,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--seconds", type=int, default=3)
     options = parser.parse_args()
     figures: Figures = defaultdict(list)
     dropped: Figures = defaultdict(list)

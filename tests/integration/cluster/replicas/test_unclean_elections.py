@@ -59,6 +59,13 @@ async def lease_over(served: ServedNode) -> Any:
             return answer
 
 
+async def heard_of(back: ServedNode, replica: ServedNode) -> None:
+    """Wait until the replica has heard of the node that is back: until then nobody answers it."""
+    async with asyncio.timeout(60):
+        while (await asked(back, replica, dry_run=True)).status_code != 409:
+            pass
+
+
 async def test_it_leads_what_was_lost_is_told_and_the_others_follow(
     tmp_path: Path, url: str
 ) -> None:
@@ -122,6 +129,7 @@ async def test_it_is_refused_while_one_in_sync_answers(tmp_path: Path, url: str)
         assert tried.status_code == 200, tried.text
         back = await replicas.start(gone[0])
         await until(lambda: status_of(back).written > 0)
+        await heard_of(back, served)
         answer = await asked(back, served)  # carried to the node of the replica
         assert answer.status_code == 409, answer.text
         assert answer.json()["reason"] in {

@@ -53,10 +53,11 @@ async def left_behind(replicas: Replicas) -> tuple[ServedNode, list[str]]:
 
 async def lease_over(served: ServedNode) -> Any:
     """What is answered when the lease holds no more."""
-    while True:
-        answer = await asked(served, served, dry_run=True)
-        if answer.json().get("reason") != "lease_holds":
-            return answer
+    async with asyncio.timeout(60):
+        while True:
+            answer = await asked(served, served, dry_run=True)
+            if answer.json().get("reason") != "lease_holds":
+                return answer
 
 
 async def heard_of(back: ServedNode, replica: ServedNode) -> None:
@@ -106,8 +107,9 @@ async def test_it_leads_what_was_lost_is_told_and_the_others_follow(
         ]
         assert len(kept) == 2, "what each had more is kept"
         told: list[dict[str, Any]] = []
-        while len(told) < len(gone):  # each is told of beside the work of the replica
-            told = await events(served, "replica_gave_up")
+        async with asyncio.timeout(60):
+            while len(told) < len(gone):  # each is told of beside the work of the replica
+                told = await events(served, "replica_gave_up")
         back = {replicas.nodes[name].node.node_id: replicas.nodes[name] for name in gone}
         assert {event["node_id"] for event in told} == set(back)
         for event in told:

@@ -78,6 +78,9 @@ from app.runtime.service import Service, within
 
 _LOG: Final = logging.getLogger(__name__)
 
+TOLD_SECONDS: Final = 0.2
+"""A begin that takes so long has a line in the log."""
+
 RECEIPT_KEY_NAME: Final = "receipt-handles"
 """Under this name the metadata keeps the key that signs receipt handles."""
 
@@ -291,7 +294,8 @@ class Broker:
         self.lifecycle.open()
         self._gate.closed_because = ""
         times.end("services")
-        _LOG.info("the begin of the broker took %s", times)
+        level = logging.INFO if times.total_s >= TOLD_SECONDS else logging.DEBUG
+        _LOG.log(level, "the begin of the broker took %s", times)
 
     async def _start_progress(self, epoch_floor: int, times: StepTimes) -> None:
         """Read back how far the groups are, and begin an epoch, above all leases of before.

@@ -35,7 +35,12 @@ class StepTimes:
         self._steps.append((step, now_s - self._last_s))
         self._last_s = now_s
 
+    @property
+    def total_s(self) -> float:
+        """Until the end of the last step."""
+        return self._last_s - self._began_s
+
     @override
     def __str__(self) -> str:
         each = ", ".join(f"{name} {1_000 * took_s:.0f}" for name, took_s in self._steps)
-        return f"{1_000 * (self._last_s - self._began_s):.0f} ms: {each}"
+        return f"{1_000 * self.total_s:.0f} ms: {each}"

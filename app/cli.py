@@ -17,7 +17,6 @@ curlew store     look at, check, repair or fill a store (see `app.commands.store
 Nothing of a node is imported before the words are understood.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 
@@ -27,7 +26,7 @@ from app.commands.server_words import parser_of
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status: 0 well, 2 cannot start."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    options = _parser(words[0] if words else "").parse_args(words)
+    options = parser_of(words[0] if words else "").parse_args(words)
     from app.runtime.private_files import keep_new_files_private
 
     keep_new_files_private()
@@ -44,10 +43,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from app.commands.running import run
 
     return run(options)
-
-
-def _parser(chosen: str | None = None) -> argparse.ArgumentParser:
-    return parser_of(chosen)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ _SWITCHES: Final = ("access_log", "insecure_anonymous", "plaintext")
 """Settings whose flag takes no value."""
 
 
-def parser_of(chosen: str | None) -> argparse.ArgumentParser:
+def parser_of(chosen: str | None = None) -> argparse.ArgumentParser:
     """The parser, with the options of the command that is chosen; None: of all."""
     parser = argparse.ArgumentParser(prog="curlew", description="A message service over HTTP.")
     version = _version() if chosen in {None, "--version"} else ""  # takes long to find out

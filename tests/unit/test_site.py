@@ -17,7 +17,7 @@ import yaml
 from mkdocs.commands.build import build
 from mkdocs.config import load_config as load_mkdocs
 
-from app.cli import _parser
+from app.commands.server_words import parser_of
 from app.commands.settings_page import settings_page
 from app.config import NAMES, OF_CLIENTS, load_config
 from app.domain.limits import Limits
@@ -210,7 +210,7 @@ def test_the_unit_of_systemd_starts_a_node() -> None:
     service = unit["Service"]
     command = shlex.split(service["ExecStart"])
     assert Path(command[0]).name == "curlew"
-    options = _parser().parse_args(command[1:])
+    options = parser_of().parse_args(command[1:])
     assert (options.command, options.migrate) == ("serve", True)
     environment = dict(re.findall(r"^Environment=(\w+)=(.*)$", found[1], re.MULTILINE))
     config = load_config(environment, {})

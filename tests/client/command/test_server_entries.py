@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli import _parser
-from app.commands.server_words import ROLE_NAMES
+from app.commands.server_words import ROLE_NAMES, parser_of
 from app.domain.access.roles import ROLES
 
 PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
@@ -19,7 +18,7 @@ ENTRIES = PROJECT["project"]["entry-points"]["curlew.commands"]
 
 def test_every_command_of_the_parser_is_an_entry() -> None:
     [commands] = [
-        each for each in _parser()._actions if isinstance(each, argparse._SubParsersAction)
+        each for each in parser_of()._actions if isinstance(each, argparse._SubParsersAction)
     ]
     assert set(commands.choices) == set(ENTRIES)
 
@@ -77,7 +76,7 @@ def test_the_parser_of_a_command_is_that_command_of_the_whole_parser(name: str) 
         ]
         return str(commands.choices[name].format_help())
 
-    assert options_of(_parser(name)) == options_of(_parser())
+    assert options_of(parser_of(name)) == options_of(parser_of())
 
 
 def test_roles_are_those_that_are_there() -> None:

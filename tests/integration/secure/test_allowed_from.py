@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.cli import _parser
 from app.commands import access_commands
+from app.commands.server_words import parser_of
 from app.domain.access.accounts import PrincipalSettings
 from app.domain.access.refusals import ADDRESS_NOT_ALLOWED
 from app.domain.errors import InvalidRequest
@@ -143,8 +143,8 @@ async def test_the_audit_has_the_networks_and_whose_key_was_refused(
 
 def test_the_command_takes_networks() -> None:
     parsed = ["key", "create", "ann", "--role", "viewer", "--from", "10.0.0.0/8"]
-    options = _parser().parse_args([*parsed, "--from", "2001:DB8::1/128"])
+    options = parser_of().parse_args([*parsed, "--from", "2001:DB8::1/128"])
     found = access_commands._settings(options)
     assert found == PrincipalSettings(("viewer",), allowed_from=("10.0.0.0/8", "2001:db8::1"))
     with pytest.raises(InvalidRequest):
-        access_commands._settings(_parser().parse_args([*parsed, "--from", "here"]))
+        access_commands._settings(parser_of().parse_args([*parsed, "--from", "here"]))

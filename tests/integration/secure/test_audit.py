@@ -12,11 +12,11 @@ from sqlalchemy import text
 
 from app.api.control.log_changes import IN_THE_LOG
 from app.api.control.operation_list import OPERATIONS
-from app.cli import _parser
 from app.cluster.metadata.audit import audit_rows
 from app.cluster.metadata.audit.audit_rows import Sought
 from app.cluster.metadata.nodes.shared_secrets import OtherSecretKey
 from app.commands import access_commands, secret_commands
+from app.commands.server_words import parser_of
 from app.config import Config
 from app.domain.access.accounts import PrincipalSettings
 from app.domain.access.audit import Actor, Denial, Forced
@@ -62,7 +62,7 @@ async def entries(http: httpx.AsyncClient, **query: Any) -> list[dict[str, Any]]
 
 async def verified(server: Served, *flags: str) -> tuple[str, bool]:
     """What `curlew audit verify` says, with the key of the node."""
-    options = _parser().parse_args(["audit", "verify", *flags])
+    options = parser_of().parse_args(["audit", "verify", *flags])
     return await secret_commands.run(options, server.node.config)
 
 
@@ -372,7 +372,7 @@ async def test_commands_sign_their_chain_with_the_clusters_key(tmp_path: Path) -
     config = Config(data_dir=tmp_path / "data", secret_key_file=key)
 
     async def run(*arguments: str, config: Config = config) -> str:
-        return await access_commands.run(_parser().parse_args(arguments), config)
+        return await access_commands.run(parser_of().parse_args(arguments), config)
 
     await run("init")
     await run("key", "create", "ci", "--role", "producer")
@@ -382,7 +382,7 @@ async def test_commands_sign_their_chain_with_the_clusters_key(tmp_path: Path) -
             await run("key", "rotate", "ci", config=replace(config, secret_key_file=wrong))
     assert "ci" in await run("key", "list", config=replace(config, secret_key_file=None))
     await run("key", "revoke", "ci")
-    options = _parser().parse_args(["audit", "verify"])
+    options = parser_of().parse_args(["audit", "verify"])
     said, is_well = await secret_commands.run(options, config)
     assert is_well, said
     assert "5 entries, 0 findings" in said

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from app.cli import _parser
 from app.commands import access_commands
+from app.commands.server_words import parser_of
 from app.config import Config
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +23,7 @@ async def test_a_key_that_was_made_is_out_whatever_fails_then(
     file = tmp_path / "key"
 
     async def run(*words: str) -> str:
-        return await access_commands.run(_parser().parse_args(words), config)
+        return await access_commands.run(parser_of().parse_args(words), config)
 
     def fails(*_: object) -> list[str]:
         raise RuntimeError("no warnings")

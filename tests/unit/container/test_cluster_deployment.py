@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from app.cli import _parser
+from app.commands.server_words import parser_of
 from app.config import Config, load_config
 from tests.unit.test_dockerfile import COMPOSE as LONE_NODE
 from tests.unit.test_dockerfile import HARDENED, REPOSITORY, environment_of
@@ -66,9 +66,9 @@ def test_nodes_start_once_the_database_has_its_schema(services: dict[str, Any]) 
         assert services[name]["depends_on"] == {
             "migrate": {"condition": "service_completed_successfully"}
         }
-        assert _parser().parse_args(services[name]["command"]).command == "serve"
+        assert parser_of().parse_args(services[name]["command"]).command == "serve"
     migrating = services["migrate"]
-    assert _parser().parse_args(migrating["command"]).command == "migrate"
+    assert parser_of().parse_args(migrating["command"]).command == "migrate"
     assert migrating["depends_on"] == {"postgres": {"condition": "service_healthy"}}
     urls = {services[name]["environment"]["CURLEW_DATABASE_URL"] for name in (*NODES, "migrate")}
     assert len(urls) == 1
@@ -102,7 +102,7 @@ def test_the_unit_of_a_cluster_starts_a_node() -> None:
     unit.optionxform = str  # type: ignore[assignment, method-assign]
     unit.read_string(UNIT)
     command = shlex.split(unit["Service"]["ExecStart"])
-    assert _parser().parse_args(command[1:]).command == "serve"
+    assert parser_of().parse_args(command[1:]).command == "serve"
     text = UNIT.replace("%i", "east-1").replace("%d", "/run/credentials")
     environment = dict(re.findall(r"^Environment=(\w+)=(.*)$", text, re.MULTILINE))
     example = re.search(r"```text title=\"/etc/curlew/east-1.env\"\n(.*?)```", PAGE, re.DOTALL)

@@ -164,8 +164,8 @@ def test_an_elected_follower_has_all_and_the_former_leader_is_cut() -> None:
     assert told.size >= len(simulated(shard, "a").names[kept[0]].seen) > 0
 
 
-@pytest.mark.parametrize("nth", [1, 2, 3, 4])
-def test_a_cut_that_ends_behind_a_pause_is_told_once(nth: int) -> None:
+def back_with_a_tail() -> tuple[Shard, int]:
+    """A former leader that is back, and has more than the others behind what it had shown."""
     shard = serving()
     load(shard, 9)
     shard.until(shard.are_equal)
@@ -176,22 +176,19 @@ def test_a_cut_that_ends_behind_a_pause_is_told_once(nth: int) -> None:
     shard.cut_off = set()
     shard.until(shard.is_served)
     shard.start("a", files)
+    return shard, shown
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3, 4])
+def test_a_cut_that_ends_behind_a_pause_is_told_once(nth: int) -> None:
+    shard, shown = back_with_a_tail()
     simulated(shard, "a").fault = Fault("create", nth, errno.EMFILE)
     shard.until(shard.are_equal)
     assert [cut.start for cut in shard.nodes["a"].cuts] == [shown]
 
 
 def test_what_was_made_of_a_tail_goes_before_the_tail(monkeypatch: pytest.MonkeyPatch) -> None:
-    shard = serving()
-    load(shard, 9)
-    shard.until(shard.are_equal)
-    shown = shard.leader.shown
-    shard.cut_off = {"b", "c"}
-    load(shard, 6)
-    files = shard.kill("a")
-    shard.cut_off = set()
-    shard.until(shard.is_served)
-    shard.start("a", files)
+    shard, shown = back_with_a_tail()
     node, heard = shard.nodes["a"], list[int]()
     monkeypatch.setattr(node, "before_cut", lambda: heard.append(node.replica_log.written))
     shard.until(shard.are_equal)

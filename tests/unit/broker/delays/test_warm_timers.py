@@ -66,6 +66,16 @@ def advance(timers: WarmTimers) -> None:
         pass
 
 
+async def about_to_be_written(world: World, thread: Thread) -> WarmTimers:
+    """As many changes as a flush needs, which waits for the thread."""
+    timers = warm(world, thread)
+    await send(world, *range(10, 10 + FLUSH_ENTRIES))
+    advance(timers)
+    timers.tick(0, 0)
+    timers.tick(0, 0)
+    return timers
+
+
 async def test_it_knows_what_waits_and_what_was_delivered(world: World) -> None:
     timers = warm(world, Thread())
     await send(world, 10, 60, 30)
@@ -116,11 +126,7 @@ async def test_little_is_written_down_after_a_while(world: World) -> None:
 
 async def test_a_flush_that_runs_ends_with_the_broker_that_goes_on(world: World) -> None:
     thread = Thread()
-    timers = warm(world, thread)
-    await send(world, *range(10, 10 + FLUSH_ENTRIES))
-    advance(timers)
-    timers.tick(0, 0)
-    timers.tick(0, 0)
+    timers = await about_to_be_written(world, thread)
     log = timers.hand_over(lambda call: call())
     assert log.begin_flush() is None
     thread.run()
@@ -130,11 +136,7 @@ async def test_a_flush_that_runs_ends_with_the_broker_that_goes_on(world: World)
 
 async def test_the_files_may_go_further_than_what_is_dispatched_yet(world: World) -> None:
     thread = Thread()
-    timers = warm(world, thread)
-    await send(world, *range(10, 10 + FLUSH_ENTRIES))
-    advance(timers)
-    timers.tick(0, 0)
-    timers.tick(0, 0)
+    timers = await about_to_be_written(world, thread)
     thread.run()
     timers.end()
     log = TimerLog(world.store.files)
@@ -161,11 +163,7 @@ async def test_what_was_trimmed_before_it_was_read_waits_no_more(world: World) -
 async def test_before_a_cut_goes_what_was_read_of_more_than_is_dispatched(world: World) -> None:
     """Another replica may lead uncleanly, and have others in the places of those."""
     thread = Thread()
-    timers = warm(world, thread)
-    await send(world, *range(10, 10 + FLUSH_ENTRIES))
-    advance(timers)
-    timers.tick(0, 0)
-    timers.tick(0, 0)
+    timers = await about_to_be_written(world, thread)
     thread.run()
     timers.end()
     timers.before_cut()

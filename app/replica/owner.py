@@ -275,6 +275,7 @@ class StoreOwner(ReplicaOwner):
         self.repairs.is_loss_accepted = term == self._accepted
         self._refuse_to_lead_over_damage()
         self._end_checkpoint()
+        followed = self.followed
         self._end_reads()  # what is dispatched from here on may not be confirmed
         following, self.is_spoiled = self.following, True
         start = following.log.written
@@ -293,6 +294,7 @@ class StoreOwner(ReplicaOwner):
                 following.checkpoints,
                 self._high_watermark,
                 leading.make_writer,
+                None if followed is None else followed.hand_over(),
             )
         except BlocksUnreadable as error:
             self.is_damaged(following.high_watermark)

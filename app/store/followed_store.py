@@ -20,7 +20,7 @@ from app.store.lifecycle.store_parts import StoreParts
 from app.store.read.queue_reads import Gap
 from app.store.readable_queues import ReadableQueues
 from app.store.timers.timer_log import TimerLog
-from app.store.topics.topic_floors import QUEUE, TopicFloors, decode_state
+from app.store.topics.topic_floors import QUEUE, TakenFloors, TopicFloors, decode_state
 
 _ENTRIES_A_TURN: Final = 1_024
 _BYTES_A_TURN: Final = 4 * MIB
@@ -73,6 +73,10 @@ class FollowedStore(ReadableQueues):
             with self._changed:
                 self._is_held = False
         return has_more
+
+    def hand_over(self) -> TakenFloors:
+        """For who begins to lead over the same parts: it is shut, and takes no more."""
+        return TakenFloors(self._floors, self._taken)
 
     def timer_log(self) -> TimerLog:
         """The timer log beside this store, for one owner."""

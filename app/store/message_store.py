@@ -45,7 +45,7 @@ from app.store.readable_queues import ReadableQueues
 from app.store.store_status import StoreStatus
 from app.store.timers.timer_log import TimerLog
 from app.store.topics.floor_journal import FloorJournal
-from app.store.topics.topic_floors import TopicFloors
+from app.store.topics.topic_floors import TakenFloors, TopicFloors
 from app.store.write.appender import Appended, Appender, StepPart
 from app.store.write.blocks import Answer, Block, Done
 from app.store.write.first_steps import FirstSteps
@@ -73,6 +73,7 @@ class MessageStore(ReadableQueues):
         workers: Workers,
         gate: Gate | None = None,
         checkpoints: Checkpoints | None = None,
+        taken: TakenFloors | None = None,
     ) -> None:
         super().__init__(parts)
         self.shortages = ShortageLog() if checkpoints is None else checkpoints.shortages
@@ -106,7 +107,8 @@ class MessageStore(ReadableQueues):
             parts.recovery.store_time_ms = min(parts.recovery.store_time_ms, now_ms)
         self._appender.start(parts.recovery, parts.meta.segment_bytes)
         self.first_steps = FirstSteps(self._appender)
-        self.names = self._floors = TopicFloors(queues)
+        self._taken = TakenFloors(TopicFloors(queues), 0) if taken is None else taken
+        self.names = self._floors = self._taken.floors
         self.floor_journal = FloorJournal(self._floors, self._appender, queues)
         self._appender.bind = self.floor_journal.bind
         self._closed = False
@@ -156,10 +158,12 @@ class MessageStore(ReadableQueues):
         checkpoints: Checkpoints,
         confirmed_end: int,
         workers: Workers = WriterThread,
+        taken: TakenFloors | None = None,
     ) -> "MessageStore":
-        """Of a replica that begins to lead, over what it has opened, synced and dispatched whole.
+        """Of a replica that begins to lead, over what it has opened, synced and dispatched whole,
+        and what it has `taken` of the floors over the same parts.
         Nobody may read beyond `confirmed_end` before the gate says so. Blocks. Raises `OSError`."""
-        store = cls(parts, lock, turns, workers, gate, checkpoints)
+        store = cls(parts, lock, turns, workers, gate, checkpoints, taken)
         store._writer.watermarks.confirmed = confirmed_end
         store.floor_journal.note_risen()  # by what was deleted while this replica followed
         store._start(writes_checkpoint=False)
@@ -168,7 +172,7 @@ class MessageStore(ReadableQueues):
     def _start(self, *, writes_checkpoint: bool) -> None:
         """Read the floors, write the first checkpoint if nobody has; close on a failure."""
         try:
-            self.floor_journal.start(self)
+            self.floor_journal.start(self, self._taken.next_offset)
             if writes_checkpoint:
                 self._checkpoints.open(self.begin_checkpoint)
             self.look_again()

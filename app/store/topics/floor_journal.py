@@ -95,12 +95,14 @@ class FloorJournal:
         """The writer is about to stop: go on with nothing."""
         self._is_closed = True
 
-    def start(self, records: Records) -> None:
-        """Take the entries of the log, before anything is readable.
+    def start(self, records: Records, from_offset: int = 0) -> None:
+        """Take the entries of the log, before anything is readable. The states have those below
+        `from_offset`.
 
         Those that are damaged are passed over: what they said of queues, the checkpoint says too.
         """
-        offset, end = records.bounds(FLOORS_TOPIC, QUEUE)
+        first, end = records.bounds(FLOORS_TOPIC, QUEUE)
+        self._entries, offset = end - first, max(first, from_offset)
         while offset < end:
             read = records.read(
                 FLOORS_TOPIC,
@@ -112,7 +114,6 @@ class FloorJournal:
             )
             for record in read.records:
                 self.floors.take(decode_state(records.decode(record).body))
-                self._entries += 1
             offset = max(read.next_offset, offset + 1)
         self.floors.start()
 

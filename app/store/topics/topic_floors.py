@@ -18,7 +18,7 @@ queues there may be. Event loop only.
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -255,6 +255,14 @@ class TopicFloors:
                     self._states[queue.topic] = TopicState(queue.topic, queue.generation, False, [])
             elif state.generation:
                 queue.generation = UNBOUND if state.is_ended else state.generation
+
+
+class TakenFloors(NamedTuple):
+    """The states as a replica has taken them while it followed: who begins to lead goes on there."""
+
+    floors: TopicFloors
+    next_offset: int
+    """Entries below are in them."""
 
 
 def _gone(topic: str) -> TopicNotFound:

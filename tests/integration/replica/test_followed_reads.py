@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from app.cluster.replication.events import TransferAsked
-from app.domain.errors import CurlewError
+from app.domain.errors import CurlewError, TopicNotFound
 from app.domain.message import Message
 from app.domain.names import FLOORS_TOPIC
 from app.domain.positions import FlushMode
 from app.replica import owner
 from app.store import RetentionPolicy
 from app.store.followed_store import FollowedStore
+from app.store.topics.floor_journal import FloorJournal, Records
 from tests.integration.replica.shard_of_runners import Node, Shard, shard_of, until
 from tests.integration.replica.test_deletion import expire
 from tests.support.stores.stores import SMALL
@@ -143,6 +144,42 @@ async def test_nothing_is_read_from_when_a_replica_begins_to_lead(tmp_path: Path
         assert store is not None
         assert store.begin("orders", 1) is None
         assert second.runner.readable(is_stale=True) is None
+
+
+async def test_who_begins_to_lead_goes_on_with_the_floors_it_has_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read from the log again, those of 10,000 groups took half a second in which nobody led."""
+    begun: list[tuple[int, int]] = []
+    start = FloorJournal.start
+
+    def noted(journal: FloorJournal, records: Records, from_offset: int = 0) -> None:
+        begun.append((from_offset, records.bounds(FLOORS_TOPIC, 0)[1]))
+        start(journal, records, from_offset)
+
+    monkeypatch.setattr(FloorJournal, "start", noted)
+    async with shard_of(tmp_path) as shard:
+        leader = await shard.served()
+        for generation in (1, 2):
+            await append(leader, [b"old"], generation)
+            assert leader.store is not None
+            assert leader.store.delete_topic("orders", generation)
+        await append(leader, [b"new"], generation=3)
+        store = await followed(shard, leader)
+        await until(lambda: bodies_at(store, 3) == [b"new"])
+        assert leader.store is not None
+        said = [*leader.store._floors.states()]
+        del begun[:]
+        leader.runner.transfer(TransferAsked())
+        second = await shard.served(leader)
+        ((taken, end),) = begun
+        assert taken == end == 5, "each life's begin and end"
+        assert second.store is not None
+        assert [*second.store._floors.states()] == said
+        assert second.store.is_gone("orders", 2)
+        with pytest.raises(TopicNotFound):
+            await append(second, [b"late"], generation=2)
+        await append(second, [b"newer"], generation=3)
 
 
 async def test_floors_are_told_of_before_they_are_readable(tmp_path: Path) -> None:

@@ -202,8 +202,11 @@ class HandOver:
     """The operator who asked for it; empty: nobody did."""
 
     def apply(self, row: ShardRow, now_ms: int) -> ShardRow | None:
-        """Granted to the leader, to a member of the set: one that was put out may not stand."""
-        if row.term != self.term or self.to not in {member.node for member in row.in_sync}:
+        """Granted to the leader, to a member of the set: one that was put out may not stand. What
+        has been granted is not granted again: a leader repeats it until it is answered, and it is
+        told of once."""
+        members = {member.node for member in row.in_sync}
+        if row.term != self.term or self.to not in members or row.handed_to == self.to:
             return None
         return replace(row, handed_to=self.to, lease_until_ms=now_ms)
 

@@ -138,6 +138,10 @@ def test_a_lease_is_renewed_until_the_shard_is_handed_over() -> None:
     handed = HandOver(OLD, "B").apply(ROW, 800)
     assert handed == replace(ROW, handed_to="B", lease_until_ms=800)
     assert Renew(OLD, 500).apply(handed, 800) is None
+    assert HandOver(OLD, "B", "ada").apply(handed, 900) is None, "it is told of once"
+    assert HandOver(OLD, "C").apply(handed, 900) == replace(
+        ROW, handed_to="C", lease_until_ms=900
+    ), "another one may be named"
 
 
 def test_who_has_most_leads_alone_after_the_loss_of_all() -> None:

@@ -258,7 +258,7 @@ class TopicFloors:
 
 
 class TakenFloors(NamedTuple):
-    """The states as a replica has taken them while it followed: who begins to lead goes on there."""
+    """The states as a replica took them while it followed: who begins to lead goes on there."""
 
     floors: TopicFloors
     next_offset: int

@@ -43,6 +43,8 @@ from tests.support.nodes.waiting import wait_until
 SHARDS: Final = ("a", "b", "c")
 BATCH_MESSAGES: Final = 300
 IDLE_S: Final = 20
+SENDERS: Final = 3
+"""Of frames, each with a connection."""
 PACED_SINGLES_PER_S: Final = 2_000
 PACED_FRAMES_PER_S: Final = 50
 """Of each of three connections: a third to a half of what the machine can do."""
@@ -146,14 +148,15 @@ def measure_spread(found: Nodes, where: str, seconds: float, into: Figures) -> N
         into[f"{name} rate {where}"].append(rate)
         into[f"{name} {where}"].append(cost)
     frames = _at_leaders(found.urls, posting_frames)
-    rate, cost = found.cost_us(partial(_moved, frames, "", 3, seconds), seconds)
-    into[f"spread frames rate {where}"].append(rate)
-    into[f"spread frames {where}"].append(cost)
+    for name, senders in (("spread frames", SENDERS), ("alike frames", SENDERS * len(found.pids))):
+        rate, cost = found.cost_us(partial(_moved, frames, "", senders, seconds), seconds)
+        into[f"{name} rate {where}"].append(rate)
+        into[f"{name} {where}"].append(cost)
     for kind, work, per_second in (
         ("single", _at_leaders(found.urls, _posting_one), PACED_SINGLES_PER_S),
         ("frames", frames, PACED_FRAMES_PER_S),
     ):
-        run = partial(_moved, _paced(work, per_second), "", 3, seconds)
+        run = partial(_moved, _paced(work, per_second), "", SENDERS, seconds)
         into[f"paced {kind} {where}"].append(found.cost_us(run, seconds)[1])
 
 
@@ -173,7 +176,8 @@ def _posting_one(queue_id: int) -> Work:
 
 def _at_leaders(urls: list[str], posting_to: Callable[[int], Work]) -> Work:
     def work(_url: str, number: int) -> Iterator[int]:
-        return posting_to(number)(urls[number], number)
+        queue_id = number % len(urls)
+        return posting_to(queue_id)(urls[queue_id], number)
 
     return work
 
@@ -229,6 +233,13 @@ _ROWS: Final = (
         "alike single rate",
     ),
     ("the same, µs a message", "one", "three", "alike single"),
+    (
+        "frames, as many connections at each node, messages a second",
+        "one",
+        "three",
+        "alike frames rate",
+    ),
+    ("the same, µs a message", "one", "three", "alike frames"),
     ("6,000 single sends a second at leaders, µs a message", "one", "three", "paced single"),
     ("150 frames a second at leaders, µs a message", "one", "three", "paced frames"),
 )

@@ -161,8 +161,8 @@ class MessageStore(ReadableQueues):
         taken: TakenFloors | None = None,
     ) -> "MessageStore":
         """Of a replica that begins to lead, over what it has opened, synced and dispatched whole,
-        and what it has `taken` of the floors over the same parts.
-        Nobody may read beyond `confirmed_end` before the gate says so. Blocks. Raises `OSError`."""
+        and what it has `taken` of the floors over the same parts. Nobody may read beyond
+        `confirmed_end` before the gate says so. Blocks. Raises `OSError`."""
         store = cls(parts, lock, turns, workers, gate, checkpoints, taken)
         store._writer.watermarks.confirmed = confirmed_end
         store.floor_journal.note_risen()  # by what was deleted while this replica followed

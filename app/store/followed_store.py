@@ -34,7 +34,10 @@ class FollowedStore(ReadableQueues):
         self._floors = TopicFloors(parts.queues)
         self._files, self._damages = parts.files, parts.repair.damages
         self._taken = self.bounds(FLOORS_TOPIC, QUEUE).min_offset
-        """Entries below are in `_floors`."""
+        """Entries below are in `_floors`, or were passed over."""
+        self._whole_to: int | None = None
+        """Some entry from here on was passed over, and may have been put right since; None: none.
+        """
         self._changed = threading.Condition()
         self._reading_count = 0
         self._turn = 0
@@ -67,7 +70,10 @@ class FollowedStore(ReadableQueues):
             for record in read.records:
                 self._floors.take(decode_state(self.decode(record).body))
             self._note_lost(read.gaps)
-            self._taken = max(read.next_offset, self._taken + 1)
+            after = max(read.next_offset, self._taken + 1)
+            if self._whole_to is None and len(read.records) < after - self._taken:
+                self._whole_to = self._taken
+            self._taken = after
         has_more = self._taken < end
         if self._is_held and not has_more:
             with self._changed:
@@ -75,8 +81,10 @@ class FollowedStore(ReadableQueues):
         return has_more
 
     def hand_over(self) -> TakenFloors:
-        """For who begins to lead over the same parts: it is shut, and takes no more."""
-        return TakenFloors(self._floors, self._taken)
+        """For who begins to lead over the same parts: it is shut, and takes no more. What was
+        passed over is read again, with all behind it."""
+        whole_to = self._taken if self._whole_to is None else self._whole_to
+        return TakenFloors(self._floors, whole_to)
 
     def timer_log(self) -> TimerLog:
         """The timer log beside this store, for one owner."""

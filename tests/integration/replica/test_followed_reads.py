@@ -3,6 +3,7 @@ nothing from when the replica begins to lead on."""
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from app.domain.positions import FlushMode
 from app.replica import owner
 from app.store import RetentionPolicy
 from app.store.followed_store import FollowedStore
+from app.store.read.queue_reads import Gap, ReadResult
 from app.store.topics.floor_journal import FloorJournal, Records
 from tests.integration.replica.shard_of_runners import Node, Shard, shard_of, until
 from tests.integration.replica.test_deletion import expire
@@ -180,6 +182,35 @@ async def test_who_begins_to_lead_goes_on_with_the_floors_it_has_taken(
         with pytest.raises(TopicNotFound):
             await append(second, [b"late"], generation=2)
         await append(second, [b"newer"], generation=3)
+
+
+async def test_floors_that_were_passed_over_are_read_again_by_who_begins_to_lead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What none had may have been put right since: a deletion that is not known would show the
+    messages of the topic before."""
+    async with shard_of(tmp_path) as shard:
+        leader = await shard.served()
+        await append(leader, [b"old"], generation=1)
+        assert leader.store is not None
+        assert leader.store.delete_topic("orders", 1)
+        await append(leader, [b"new"], generation=2)
+        await followed(shard, leader)
+        node = next(each for each in shard.nodes.values() if each is not leader)
+        store = FollowedStore(node.runner._owner.following.parts)
+        read = FollowedStore.read
+
+        def lacking(self: FollowedStore, *asked: Any, **bounds: Any) -> ReadResult:
+            found = read(self, *asked, **bounds)
+            rest = (found.records[:1], found.queue_offsets[:1], found.tag_hashes[:1])
+            return ReadResult(*rest, 3, 3, [Gap(1, 3, "damaged")])
+
+        assert not store.take_floors()
+        assert store.hand_over().next_offset == 3
+        store = FollowedStore(node.runner._owner.following.parts)
+        monkeypatch.setattr(FollowedStore, "read", lacking)
+        assert not store.take_floors()
+        assert store.hand_over().next_offset == 0
 
 
 async def test_floors_are_told_of_before_they_are_readable(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+from app.cluster import ClusterSnapshot
 from app.node_parts.replicated_shard import ReplicatedShard
 from app.replica.replica_status import ReplicaStatus
 from tests.support.cluster.three_nodes import ServedNode, start_node
@@ -68,8 +69,25 @@ class Replicas:
             await until(lambda shard=shard: len(members_of(shard)) == count)  # type: ignore[misc]
 
     async def in_sync(self, count: int) -> None:
-        """Wait for so many replicas in sync, as the leader has it."""
-        await until(lambda: any(len(status_of(each).in_sync) == count for each in self.leaders()))
+        """Wait for so many replicas in sync, as the leader has it, and until none is about to begin
+        anew: a leader that does leads nothing meanwhile."""
+        await until(
+            lambda: (
+                any(len(status_of(each).in_sync) == count for each in self.leaders())
+                and self._know_members()
+            )
+        )
+
+    def _know_members(self) -> bool:
+        """Whether all replicas at work have the members that the newest metadata has."""
+        newest = max((each.node.metadata.snapshot for each in self.nodes.values()), key=_version)
+        members = {each.node_id for each in newest.shards[SHARD].members}
+        at_work = (members_of(shard_of(each)) for each in self.nodes.values())
+        return all(known in (frozenset(), members) for known in at_work)
+
+
+def _version(snapshot: ClusterSnapshot) -> int:
+    return snapshot.version
 
 
 def shard_of(served: ServedNode) -> ReplicatedShard:

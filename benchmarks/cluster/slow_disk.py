@@ -1,4 +1,5 @@
-"""`curlew` on a disk whose syncs take so many milliseconds longer as `SYNC_MS` says.
+"""`curlew` on a disk whose syncs take so many milliseconds longer as `SYNC_MS` says: a number, or
+the path of a file with one, which is read at each sync.
 
 Run as a module. Syncs of several processes, or of several threads of one, do not wait for each
 other: each node has a disk of its own.
@@ -8,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from app.cli import main
@@ -15,15 +17,24 @@ from app.cli import main
 SYNC_MS: Final = "BENCHMARKS_SYNC_MS"
 
 
-def _slowed(sync: Callable[[int], None], wait_s: float) -> Callable[[int], None]:
+def _slowed(sync: Callable[[int], None], longer_ms: Callable[[], float]) -> Callable[[int], None]:
     def slow(descriptor: int) -> None:
-        time.sleep(wait_s)  # as a system call, it lets other threads work
+        time.sleep(longer_ms() / 1_000)  # as a system call, it lets other threads work
         sync(descriptor)
 
     return slow
 
 
+def _how_long(said: str) -> Callable[[], float]:
+    """In milliseconds."""
+    if said.startswith("/"):
+        return lambda: float(Path(said).read_text())
+    fixed = float(said)
+    return lambda: fixed
+
+
 if __name__ == "__main__":
-    wait_s = float(os.environ[SYNC_MS]) / 1_000
-    os.fsync, os.fdatasync = _slowed(os.fsync, wait_s), _slowed(os.fdatasync, wait_s)  # type: ignore[assignment]
+    longer_ms = _how_long(os.environ[SYNC_MS])
+    os.fsync = _slowed(os.fsync, longer_ms)  # type: ignore[assignment]
+    os.fdatasync = _slowed(os.fdatasync, longer_ms)  # type: ignore[assignment]
     sys.exit(main())

@@ -1,13 +1,14 @@
 """What it takes another replica to lead: the leader of a full shard is killed.
 
     python -m benchmarks.cluster.take_over [--delayed 5000000] [--transactions 100000]
-        [--groups 10000] [--replicas 3]
+        [--groups 10000] [--replicas 3] [--sync-ms 0,1,5,10]
 
 Fills a shard, kills the leader with SIGKILL while single synced sends go to the others, and says
 how long behind the kill the first one was confirmed, and the first message delivered whose time
-came meanwhile; both less the lease. Then that the new leader goes on with what was there. Last the
-same for a cold start: the nodes that are left are killed, what was made of their logs (queues,
-index, timer log, checkpoint) is thrown away, and they start over the whole log. Needs PostgreSQL.
+came meanwhile; both less the lease. The killed one comes back, and the next is killed while each
+sync takes so much longer. Then that the last leader goes on with what was there. Last the same for
+a cold start: all are killed, what was made of their logs (queues, index, timer log, checkpoint) is
+thrown away, and they start over the whole log. Needs PostgreSQL.
 """
 
 import argparse
@@ -48,13 +49,14 @@ from benchmarks.cluster.filling import (
     with_connection,
 )
 from benchmarks.cluster.loads import spent_s
+from benchmarks.cluster.slow_disk import SYNC_MS
 from benchmarks.load import Connection
 from tests.support.cluster.three_processes import leads_all
 from tests.support.metadata.postgres import PostgresServer
 from tests.support.nodes.free_ports import free_port
 
 LEASE_S: Final = Timing().lease_ms / 1_000
-DUE_TOPIC, DUE_COLD_TOPIC = "due", "due-cold"
+DUE_COLD_TOPIC: Final = "due-cold"
 DUE_S: Final = 3.0
 """Behind the kill: nobody leads then."""
 LOG_CACHE_MIB: Final = 1_024
@@ -76,7 +78,8 @@ class Nodes:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._replicas = replicas
         self._ports: dict[str, tuple[int, int]] = {}
-        for name, text in (("secret", token_hex(32)), ("database.url", database)):
+        private = (("secret", token_hex(32)), ("database.url", database), ("sync-ms", "0"))
+        for name, text in private:
             (root / name).touch(0o600)
             (root / name).write_text(text)
 
@@ -94,8 +97,11 @@ class Nodes:
                 *("--log-cache-mib", str(LOG_CACHE_MIB // self._replicas)),
             ]
             with (self.root / f"{name}.log").open("wb") as log:
-                command = [sys.executable, "-m", "app.cli", "dev", *flags]
-                self._processes[name] = subprocess.Popen(command, stdout=log, stderr=log)
+                command = [sys.executable, "-m", "benchmarks.cluster.slow_disk", "dev", *flags]
+                environment = {**os.environ, SYNC_MS: str(self.root / "sync-ms")}
+                self._processes[name] = subprocess.Popen(
+                    command, stdout=log, stderr=log, env=environment
+                )
         for name in names:
             wait(f"{name} starts", lambda name=name: self._find_address(name))  # type: ignore[misc]
 
@@ -117,6 +123,10 @@ class Nodes:
         for name in names:
             self._processes.pop(name).wait()
             self.urls.pop(name, None)
+
+    def slow_syncs(self, longer_ms: float) -> None:
+        """From now on, each sync of all nodes takes so much longer than the disk's."""
+        (self.root / "sync-ms").write_text(str(longer_ms))
 
     def leader(self) -> str | None:
         """Who says that it leads, and that it counts all others in."""
@@ -160,7 +170,7 @@ def wait(what: str, condition: Callable[[], object], within_s: float = GIVEN_UP_
 class Watch:
     """Sends to some nodes until one send is confirmed, and looks for a message that is due."""
 
-    def __init__(self, urls: Sequence[str], began: float, topic: str = DUE_TOPIC) -> None:
+    def __init__(self, urls: Sequence[str], began: float, topic: str) -> None:
         self.sent_s: float | None = None
         """Behind `began`, by `time.monotonic`."""
         self.delivered_s: float | None = None
@@ -249,7 +259,8 @@ def post(url: str, path: str, body: bytes = BODY, *head: str) -> bytes:
 
 def fill(url: str, options: argparse.Namespace) -> Kept:
     """The shard, as wanted."""
-    for topic in (TOPIC, DELAYED_TOPIC, GROUPS_TOPIC, DUE_TOPIC, DUE_COLD_TOPIC):
+    due = [due_topic(each) for each in options.sync_ms]
+    for topic in (TOPIC, DELAYED_TOPIC, GROUPS_TOPIC, DUE_COLD_TOPIC, *due):
         settings = {"queues": 1, "flush": "async" if topic == DELAYED_TOPIC else "sync"}
         httpx.put(f"{url}/v1/topics/{topic}", json=settings, timeout=30).raise_for_status()
     began = time.monotonic()
@@ -265,6 +276,11 @@ def fill(url: str, options: argparse.Namespace) -> Kept:
     wait("the list", lambda: answer_of(url, f"/v1/topics/{DELAYED_TOPIC}/scheduled?page_size=10"))
     say("all, read back", began)
     return kept
+
+
+def due_topic(sync_ms: float) -> str:
+    """Of one take-over."""
+    return f"due-{sync_ms:g}"
 
 
 def say(what: str, began: float) -> None:
@@ -284,12 +300,30 @@ def caught_up(nodes: Nodes) -> bool:
     return is_idle and all(float(lag) == 0 for lag in lags)
 
 
-def killed(nodes: Nodes, leader: str) -> tuple[float, float]:
+def killed(nodes: Nodes, leader: str, topic: str) -> tuple[float, float]:
     """Kill the leader; as `Watch.wait`."""
     due_ms = time.time_ns() // 1_000_000 + round(1_000 * DUE_S)
-    post(nodes.urls[leader], f"{sending(DUE_TOPIC)}&deliver_at_ms={due_ms}")
+    post(nodes.urls[leader], f"{sending(topic)}&deliver_at_ms={due_ms}")
     nodes.kill(leader)
-    return Watch(list(nodes.urls.values()), time.monotonic()).wait()
+    return Watch(list(nodes.urls.values()), time.monotonic(), topic).wait()
+
+
+def taken_over(nodes: Nodes, sync_ms: float) -> float:
+    """Print what a take-over takes, with syncs so much slower; seconds to the message that was due,
+    beyond the lease. The killed node is back, and all are in sync."""
+    wait("all are in sync", lambda: caught_up(nodes))
+    leader = nodes.leader()
+    assert leader
+    nodes.slow_syncs(sync_ms)
+    sent_s, delivered_s = killed(nodes, leader, due_topic(sync_ms))
+    print(f"take-over, each sync {sync_ms:g} ms longer:")
+    print(f"  first send {sent_s:.2f} s, {sent_s - LEASE_S:.2f} s beyond the lease")
+    print(f"  delayed {delivered_s:.2f} s, {delivered_s - LEASE_S:.2f} s beyond the lease")
+    parts(nodes)
+    nodes.slow_syncs(0)
+    nodes.start(leader)
+    sys.stdout.flush()
+    return delivered_s - LEASE_S
 
 
 def started_cold(nodes: Nodes) -> tuple[float, float]:
@@ -340,20 +374,19 @@ def measure(nodes: Nodes, options: argparse.Namespace) -> None:
     kept = fill(nodes.urls[leader], options)
     wait("all are in sync", lambda: caught_up(nodes))
     go_on("measure", options)
-    leader = nodes.leader() or leader
     parts(nodes)
-    sent_s, delivered_s = killed(nodes, leader)
-    print(f"take-over: first send {sent_s:.2f} s, {sent_s - LEASE_S:.2f} s beyond the lease")
-    print(
-        f"  delayed {delivered_s:.2f} s, {delivered_s - LEASE_S:.2f} s beyond the lease", flush=True
-    )
-    parts(nodes)
+    beyond_s = [taken_over(nodes, each) for each in options.sync_ms]
+    wait("all are in sync", lambda: caught_up(nodes))
     kept.check(next(iter(nodes.urls.values())))
     if options.cold:
         sent_s, cold_s = started_cold(nodes)
         print(f"cold start: first send {sent_s:.2f} s, delayed {cold_s:.2f} s")
         parts(nodes)
-        print(f"take-over to cold start: {(delivered_s - LEASE_S) / cold_s:.3f}")
+        print(f"take-over to cold start: {beyond_s[0] / cold_s:.3f}")
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(each) for each in text.split(",")]
 
 
 def main() -> None:
@@ -364,6 +397,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=10_000)
     parser.add_argument("--replicas", type=int, default=3, choices=(2, 3))
     parser.add_argument("--fill", type=float, default=900.0, help="seconds at most, for delayed")
+    parser.add_argument("--sync-ms", type=_numbers, default=[0.0], help="one take-over for each")
     parser.add_argument("--steps", action="store_true", help="wait for a line before each part")
     parser.add_argument("--no-cold", dest="cold", action="store_false")
     options = parser.parse_args()

@@ -253,7 +253,11 @@ class Broker:
             Service("clients", STEP_S, self.clients.turn),
             Service("trace", config.trace_write_seconds, self.message_trace.turn),
             Service("journal-snapshots", config.snapshot_check_seconds, self._write_snapshots),
-            Service("transaction-checks", config.transaction_check_seconds, self.transactions.turn),
+            Service(
+                "transaction-checks",
+                config.transaction_check_seconds,
+                self.transactions.checks.turn,
+            ),
         )
 
     def _make_health(self, context: Context) -> Health:
@@ -263,7 +267,7 @@ class Broker:
             self._snapshot_faults,
             self.delays.faults,
             self.schedules.faults,
-            self.transactions.faults,
+            self.transactions.checks.faults,
             self.members.faults,
         )
         health.watch(*self.services, self.delays.service, self.schedules.service)

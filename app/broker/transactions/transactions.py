@@ -3,14 +3,14 @@
 The half message is a record of a system topic, so nothing that reads topics sees it. Committing
 writes the message itself and the decision as one step; so it becomes visible exactly once, however
 often the node is killed and whoever else decides at the same time. The id of the half message is
-the transaction's, and the message's own. Event loop only.
+the transaction's, and the message's own. Producers are asked by `ProducerChecks`. Event loop only.
 """
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -21,9 +21,7 @@ from app.broker.journal.journal import Journal
 from app.broker.ports import Topic
 from app.broker.produce.message_types import check_type
 from app.broker.read.long_polls import LongPolls
-from app.broker.read.puller import check_wait
 from app.broker.retries_and_dead_letters import fitted, plain_copy
-from app.broker.row_faults import RowFaults
 from app.broker.topic_lookup import find_topic
 from app.broker.transactions.half_messages import (
     CHECK_AFTER,
@@ -33,31 +31,28 @@ from app.broker.transactions.half_messages import (
     WHEN_ASKED,
     transaction_of,
 )
+from app.broker.transactions.half_reader import HalfReader
+from app.broker.transactions.producer_checks import ProducerChecks
 from app.broker.transactions.transaction_table import (
     Transaction,
     TransactionState,
     TransactionTable,
 )
 from app.broker.transactions.warm_transactions import WarmTransactions
-from app.domain.access.standing import Visible, every
 from app.domain.errors import (
     CurlewError,
-    InternalError,
     InvalidRequest,
-    ShardUnavailable,
     TooManyRequests,
     TopicNotFound,
     TransactionConflict,
     TransactionNotFound,
 )
-from app.domain.limits import MIB
 from app.domain.message import (
     PROPERTY_GENERATION,
     PROPERTY_HALF,
     PROPERTY_REAL_QUEUE,
     PROPERTY_REAL_TOPIC,
     Message,
-    StoredMessage,
     check_message,
 )
 from app.domain.names import (
@@ -68,7 +63,7 @@ from app.domain.names import (
     is_in,
 )
 from app.domain.positions import FlushMode
-from app.store import ReadResult, StepPart
+from app.store import StepPart
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -79,13 +74,6 @@ _READ_MESSAGES: Final = 1_024
 Decision = TransactionState
 Place = Callable[[str, Message, int | None], Awaitable[tuple[Topic, int]]]
 """Gives the topic, made where that is allowed, and the queue: `Sender.place`."""
-
-
-class Check(NamedTuple):
-    """A question to a producer group: what became of this transaction?"""
-
-    transaction: Transaction
-    message: StoredMessage
 
 
 class Transactions:
@@ -103,7 +91,6 @@ class Transactions:
         self._clock = context.clock
         self._statistics = context.statistics
         self._limits = context.limits
-        self._long_polls = long_polls
         self._readers = context.readers
         self._warm = warm
         self._check_open = context.gate.check
@@ -113,11 +100,10 @@ class Transactions:
         self.journal = Journal(
             context.store, DECISION_TOPIC, self._table, context.readers, decisions
         )
-        self.faults = RowFaults("rolling back")
-        """Transactions that were asked about too often and cannot be rolled back, and those whose
-        half message may be whole at a silent replica alone, by id."""
-        self._unread: set[str] = set()
-        """Those whose half message could not be read when they were to be asked about."""
+        self._halves = HalfReader(context.store, context.readers)
+        self.checks = ProducerChecks(
+            context, long_polls, self._table, self.journal, self._halves, self.decide
+        )
         self._preparing = 0
         """Half messages that were appended and are not confirmed yet."""
         self._deciding: dict[str, tuple[Decision, asyncio.Future[None]]] = {}
@@ -132,7 +118,7 @@ class Transactions:
             at = max(at, await self._take_warm(self._warm))
             self._warm = None
         while at < end:
-            read = await self._read_halves(at, end, _READ_MESSAGES)
+            read = await self._halves.read(at, end, _READ_MESSAGES)
             for record in read.records:
                 half = self._store.decode(record)
                 if not self._table.halves.is_acked(half.queue_offset):
@@ -297,7 +283,7 @@ class Transactions:
         in_progress = self._deciding.get(transaction_id)
         state = transaction.state if in_progress is None else in_progress[0]
         if state is TransactionState.PREPARED and decision is TransactionState.COMMITTED:
-            await self._half(transaction)
+            await self._halves.one(transaction)
             find_topic(self._metadata, transaction.topic)
         elif state not in {TransactionState.PREPARED, decision}:
             raise _conflict(transaction_id, state)
@@ -314,7 +300,7 @@ class Transactions:
         parts: list[StepPart] = []
         flush = FlushMode.SYNC
         if decision is TransactionState.COMMITTED:
-            half = await self._half(transaction)
+            half = await self._halves.one(transaction)
             topic = find_topic(self._metadata, transaction.topic)
             _check_generation(transaction, topic)
             flush = topic.flush
@@ -330,7 +316,7 @@ class Transactions:
         def settled(error: CurlewError | None) -> None:
             if error is None:
                 self._table.confirm(transaction)
-                self._can_be_read(transaction)
+                self.checks.forget(transaction)
             else:
                 self._table.take_back(transaction)
             self._end_deciding(transaction.transaction_id)
@@ -359,190 +345,6 @@ class Transactions:
             if message is not None and message.topic == topic:  # else the half, which has its id
                 transaction.queue_offset = message.queue_offset
 
-    async def _half(self, transaction: Transaction) -> StoredMessage:
-        at = transaction.half_offset
-        read = await self._read_halves(at, at + 1, 1)
-        if not read.records:
-            raise InternalError(
-                f"the half message of transaction {transaction.transaction_id!r} cannot be read",
-                hint="roll it back and send the message again",
-                outcome="not_stored",
-            )
-        return self._store.decode(read.records[0])
-
-    async def _read_halves(self, at: int, end: int, count: int) -> ReadResult:
-        return await ColdReads(self._readers).run(
-            lambda wait: self._store.read(
-                HALF_TOPIC,
-                QUEUE,
-                at,
-                max_messages=count,
-                max_bytes=4 * MIB,
-                end_offset=end,
-                wait_for_disk=wait,
-            )
-        )
-
-    # --- asking producers
-
-    async def receive_checks(
-        self,
-        producer_group: str,
-        *,
-        max_checks: int,
-        wait_s: float,
-        gone: Callable[[], bool],
-        visible: Visible = every,
-    ) -> list[Check]:
-        """Transactions that the group should decide now; waits for some when there are none.
-
-        Each goes to one caller, until its next check is due; of topics that are `visible` only.
-        One whose half may be whole at a silent replica alone is left for later, and its checks
-        begin anew: raises `ShardUnavailable` when there is no other.
-        """
-        self._check_open()
-        check_group(producer_group)
-        check_wait(wait_s, self._limits)
-        if not 1 <= max_checks <= self._limits.receive_messages_max:
-            raise InvalidRequest(
-                f"max_transactions must be from 1 to {self._limits.receive_messages_max}"
-            )
-        deadline_s = self._clock.monotonic_s() + wait_s
-        while True:
-            taken = self._table.take_checks(producer_group, max_checks, visible)
-            left_s = deadline_s - self._clock.monotonic_s()
-            if taken or left_s <= 0:
-                break
-            if not await self._long_polls.wait_for_queue(_line(producer_group), QUEUE, left_s):
-                break
-        unread: dict[str, ShardUnavailable] = {}
-        try:
-            checks = [await self._check(each, unread) for each in taken]
-        except BaseException:  # also who leaves while the halves are read
-            self._table.give_back_checks(taken)
-            raise
-        if gone():
-            self._table.give_back_checks(taken)
-            return []
-        left = [each for each in taken if each.transaction_id in unread]
-        self._table.give_back_checks(left)  # behind all others
-        for each in left:
-            self._cannot_ask(each, unread[each.transaction_id])
-        asked = [each for each in taken if each.transaction_id not in unread]
-        self._note_checks([each for each in asked if each.counts_when_asked])
-        found = [check for check in checks if check]
-        if unread and not found:
-            raise next(iter(unread.values()))
-        return found
-
-    async def wait_for_checks(self, producer_group: str, wait_s: float, visible: Visible) -> None:
-        """Return when the group has something to decide, or the wait is over. Nothing is taken."""
-        self._check_open()
-        check_group(producer_group)
-        check_wait(wait_s, self._limits)
-        deadline_s = self._clock.monotonic_s() + wait_s
-        while not self._table.has_checks(producer_group, visible):
-            left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0 or not await self._long_polls.wait_for_queue(
-                _line(producer_group), QUEUE, left_s
-            ):
-                return
-
-    def give_back(self, checks: Sequence[Check]) -> None:
-        """The client went away before the answer was written."""
-        self._table.give_back_checks([check.transaction for check in checks])
-
-    async def _check(
-        self, transaction: Transaction, unread: dict[str, ShardUnavailable]
-    ) -> Check | None:
-        try:
-            half = await self._half(transaction)
-        except ShardUnavailable as error:
-            unread[transaction.transaction_id] = error
-            return None
-        except InternalError as error:
-            _LOG.error("%s", error.detail)  # the traceback says nothing more
-            return None
-        if transaction.transaction_id in self._unread:  # it is not decided yet
-            transaction.checks = 1  # the first that counts
-            self._note_checks([transaction])
-            self._can_be_read(transaction)
-        message = replace(
-            half,
-            message_id=transaction.transaction_id,
-            topic=transaction.topic,
-            queue_id=transaction.queue_id,
-        )
-        return Check(transaction, message)
-
-    # --- upkeep
-
-    async def turn(self) -> None:
-        """Begin the checks that are due, roll back what was asked too often. A service's turn."""
-        if self._store.failed is not None:
-            return
-        due, overdue = self._table.begin_checks(self._clock.monotonic_s())
-        if due:
-            self._note_checks([each for each in due if not each.counts_when_asked])
-            for producer_group in {each.producer_group for each in due}:
-                self._long_polls.on_arrival(_line(producer_group), QUEUE)
-        for transaction in overdue:
-            with self.faults.guard(transaction.transaction_id):
-                await self._roll_back(transaction)
-        self._store.trim(HALF_TOPIC, QUEUE, self._table.first_half)
-
-    def _note_checks(self, transactions: Sequence[Transaction]) -> None:
-        """Have the log know how often these were asked about. Not written, they are asked about
-        once more after a restart."""
-        if transactions:
-            entry = self.journal.entry(self._table.checks_entry(transactions))
-            with self.faults.guard("checks"):
-                self._store.append_step((entry,), FlushMode.ASYNC, lambda _error: None)
-
-    def _cannot_ask(self, transaction: Transaction, error: ShardUnavailable) -> None:
-        """Its producer group cannot be told what it is about, so no check counts."""
-        if transaction.transaction_id not in self._table.pending:
-            return  # somebody has decided it meanwhile
-        self.faults.note(transaction.transaction_id, error)
-        self._unread.add(transaction.transaction_id)
-        self._ask_anew(transaction)
-
-    def _ask_anew(self, transaction: Transaction) -> None:
-        before = transaction.checks
-        self._table.ask_anew(transaction)
-        if transaction.checks < before:
-            self._note_checks([transaction])
-
-    def _can_be_read(self, transaction: Transaction) -> None:
-        """Or it is decided."""
-        self.faults.clear(transaction.transaction_id)
-        self._unread.discard(transaction.transaction_id)
-
-    async def _roll_back(self, transaction: Transaction) -> None:
-        try:
-            await self._half(transaction)
-        except ShardUnavailable as error:
-            self._cannot_ask(transaction, error)
-            raise
-        except InternalError:
-            pass  # nobody has it whole: it can only be rolled back
-        if transaction.transaction_id in self._unread:
-            self._unread.discard(transaction.transaction_id)
-            self._ask_anew(transaction)  # nobody could be asked about it before
-            return
-        try:
-            await self.decide(
-                transaction.transaction_id,
-                TransactionState.ROLLED_BACK,
-                reason=CHECKS_EXHAUSTED,
-            )
-        except TransactionConflict:
-            return  # its producer was quicker
-        _LOG.warning(
-            "transaction %s of producer group %s was rolled back after %d checks",
-            *(transaction.transaction_id, transaction.producer_group, transaction.checks),
-        )
-
     def listed(
         self,
         *,
@@ -566,11 +368,6 @@ class Transactions:
             and visible(each)
         ]
         return sorted(chosen, key=lambda each: each.transaction_id)[:count]
-
-
-def _line(producer_group: str) -> str:
-    """What pollers of a producer group wait on. No topic has such a name."""
-    return f"{HALF_TOPIC}/{producer_group}"
 
 
 def _conflict(transaction_id: str, state: TransactionState) -> TransactionConflict:

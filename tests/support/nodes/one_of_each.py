@@ -50,7 +50,7 @@ class World:
         """What SQL, the store and the node's memory hold."""
         broker = self.served.node.broker
         await broker.offset_cache.write()
-        await broker.transactions.turn()
+        await broker.transactions.checks.turn()
         self.served.node.store.floor_journal.turn()  # what is trimmed, as the next checkpoint does
         await until(lambda: broker.store.status().pending_bytes == 0)
         store = broker.store.status()

@@ -238,18 +238,17 @@ async def test_one_transaction_that_raises_stops_no_other(monkeypatch: pytest.Mo
             (await transactions.prepare(TOPIC, Message(b"m"), producer_group="pg")).transaction_id
             for _ in range(3)
         ]
-        decide = type(transactions).decide
 
-        async def fail(self: Any, transaction_id: str, *args: Any, **more: Any) -> Any:
+        async def fail(transaction_id: str, *args: Any, **more: Any) -> Any:
             if transaction_id == ids[0]:
                 raise Injected
-            return await decide(self, transaction_id, *args, **more)
+            return await transactions.decide(transaction_id, *args, **more)
 
         with monkeypatch.context() as patch:
-            patch.setattr(type(transactions), "decide", fail)
+            patch.setattr(transactions.checks, "_decide", fail)
             for _ in range(world.limits.transaction_checks_max + 2):
                 world.clock.advance(s=31)
-                await transactions.turn()
+                await transactions.checks.turn()
             states = [transactions.find(each).state for each in ids]
             assert states == [
                 TransactionState.PREPARED,
@@ -258,7 +257,7 @@ async def test_one_transaction_that_raises_stops_no_other(monkeypatch: pytest.Mo
             ]
             assert troubles(world) == [f"rolling back of {ids[0]}: Injected()"]
         world.clock.advance(s=31)
-        await transactions.turn()
+        await transactions.checks.turn()
         assert transactions.find(ids[0]).state is TransactionState.ROLLED_BACK
         assert troubles(world) == []
 

@@ -205,21 +205,21 @@ async def receive_transactions(
         await unless_gone(
             request.receive,
             access,
-            lambda _: transactions.wait_for_checks(producer_group, wait_s, visible),
+            lambda _: transactions.checks.wait(producer_group, wait_s, visible),
             lambda _: None,
         )
         return Response(encode(CheckList([])), media_type="application/json")
     checks = await unless_gone(
         request.receive,
         access,
-        lambda gone: transactions.receive_checks(
+        lambda gone: transactions.checks.receive(
             producer_group,
             max_checks=max_transactions,
             wait_s=wait_s,
             gone=gone,
             visible=visible,
         ),
-        transactions.give_back,
+        transactions.checks.give_back,
     )
     views = [
         CheckView(

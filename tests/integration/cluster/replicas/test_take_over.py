@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.broker.delays.timer_index import TimerIndex
-from app.broker.transactions.transactions import Transactions
+from app.broker.transactions.half_reader import HalfReader
 from app.broker.warm_parts import WarmParts
 from app.domain.message import StoredMessage
 from app.store import ReadResult
@@ -60,18 +60,18 @@ async def test_a_follower_goes_on_with_what_it_has_kept_up(
         followers = [each for each in replicas.nodes.values() if each is not leader]
         await until(lambda: all(has_all(warm_of(each)) for each in followers))
         read: list[object] = []
-        take, read_halves = TimerIndex._take, Transactions._read_halves
+        take, read_halves = TimerIndex._take, HalfReader.read
 
         def noted_take(index: TimerIndex, record: StoredMessage) -> None:
             read.append(record)
             take(index, record)
 
-        async def noted_read(some: Transactions, at: int, end: int, count: int) -> ReadResult:
+        async def noted_read(some: HalfReader, at: int, end: int, count: int) -> ReadResult:
             read.append(at)
             return await read_halves(some, at, end, count)
 
         monkeypatch.setattr(TimerIndex, "_take", noted_take)
-        monkeypatch.setattr(Transactions, "_read_halves", noted_read)
+        monkeypatch.setattr(HalfReader, "read", noted_read)
         await replicas.kill(leader.name)
         served = await replicas.led()
         listed = await served.client.get(f"{TOPIC}/scheduled?page_size=100")

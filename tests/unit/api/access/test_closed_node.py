@@ -154,7 +154,7 @@ async def test_a_transaction_is_for_who_may_use_its_topic_and_its_group() -> Non
             "alpha-in", Message(b"half"), producer_group="alpha-pg"
         )
         world.clock.advance(ms=world.limits.transaction_check_after_ms)
-        await world.broker.transactions.turn()
+        await world.broker.transactions.checks.turn()
         path = f"/v1/transactions/{half.transaction_id}:commit"
         asking = "/v1/producer-groups/alpha-pg/transactions:receive"
         assert (await node.ask("topic", "POST", asking)).status == 403

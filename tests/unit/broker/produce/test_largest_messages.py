@@ -157,8 +157,8 @@ async def committed(world: World) -> None:
 
 async def prepared_checks(world: World) -> list[StoredMessage]:
     world.clock.advance(s=60)
-    await world.broker.transactions.turn()
-    checks = await world.broker.transactions.receive_checks(
+    await world.broker.transactions.checks.turn()
+    checks = await world.broker.transactions.checks.receive(
         GROUP, max_checks=9, wait_s=0, gone=lambda: False
     )
     return [each.message for each in checks]

@@ -57,7 +57,7 @@ async def visible(world: World) -> list[bytes]:
 
 
 async def checks(world: World, count: int = 10, wait_s: float = 0) -> list[tuple[str, int]]:
-    received = await transactions(world).receive_checks(
+    received = await transactions(world).checks.receive(
         "pg", max_checks=count, wait_s=wait_s, gone=never_gone
     )
     return [(check.message.body.decode(), check.transaction.checks) for check in received]
@@ -126,12 +126,12 @@ async def test_what_is_prepared_waits_through_a_restart() -> None:
         await transactions(world).decide(one.transaction_id, COMMITTED)
         await transactions(world).journal.write_snapshot()
         await world.restart()
-        await transactions(world).turn()
+        await transactions(world).checks.turn()
         assert world.store.bounds(HALF_TOPIC, 0).min_offset == 1
         assert transactions(world).pending_count == 1
         await transactions(world).decide(two.transaction_id, COMMITTED)
         assert await visible(world) == [b"one", b"two"]
-        await transactions(world).turn()
+        await transactions(world).checks.turn()
         assert world.store.bounds(HALF_TOPIC, 0) == (2, 2)
 
 
@@ -141,11 +141,11 @@ async def test_a_producer_that_owes_a_decision_is_asked_then_given_up() -> None:
         assert await checks(world) == []
         for number in (1, 2):
             world.clock.advance(s=6 if number == 1 else 30)
-            await transactions(world).turn()
+            await transactions(world).checks.turn()
             assert await checks(world) == [("x", number)]
             assert await checks(world) == []  # one caller has it
         world.clock.advance(s=30)
-        await transactions(world).turn()
+        await transactions(world).checks.turn()
         found = transactions(world).listed(state=ROLLED_BACK, producer_group="pg")
         assert [each.reason for each in found] == ["CHECKS_EXHAUSTED"]
         assert await visible(world) == []
@@ -155,11 +155,11 @@ async def test_checks_are_counted_through_a_restart() -> None:
     async with running(limits=QUICK) as world:
         prepared = await prepare(world)
         world.clock.advance(s=6)
-        await transactions(world).turn()
+        await transactions(world).checks.turn()
         await world.restart()
         assert transactions(world).find(prepared.transaction_id).checks == 1
         world.clock.advance(s=30)
-        await transactions(world).turn()
+        await transactions(world).checks.turn()
         assert await checks(world) == [("x", 2)]
 
 
@@ -169,7 +169,7 @@ async def test_a_poller_waits_until_a_check_is_due() -> None:
         polling = asyncio.ensure_future(checks(world, wait_s=20))
         await until(lambda: world.waiting == 1)
         world.clock.advance(s=6)
-        await transactions(world).turn()
+        await transactions(world).checks.turn()
         assert await polling == [("x", 1)]
 
 
@@ -177,15 +177,15 @@ async def test_a_check_that_reached_nobody_is_handed_out_again() -> None:
     async with running() as world:
         await prepare(world)
         world.clock.advance(s=6)
-        await transactions(world).turn()
-        nothing = await transactions(world).receive_checks(
+        await transactions(world).checks.turn()
+        nothing = await transactions(world).checks.receive(
             "pg", max_checks=1, wait_s=0, gone=lambda: True
         )
         assert nothing == []
-        received = await transactions(world).receive_checks(
+        received = await transactions(world).checks.receive(
             "pg", max_checks=1, wait_s=0, gone=never_gone
         )
-        transactions(world).give_back(received)
+        transactions(world).checks.give_back(received)
         assert await checks(world) == [("x", 1)]
 
 
@@ -210,7 +210,7 @@ async def test_a_damaged_half_can_only_be_rolled_back() -> None:
         with pytest.raises(InternalError, match="cannot be read"):
             await transactions(world).decide(prepared.transaction_id, COMMITTED)
         world.clock.advance(s=6)
-        await transactions(world).turn()
+        await transactions(world).checks.turn()
         assert await checks(world) == []
         await transactions(world).decide(prepared.transaction_id, ROLLED_BACK)
 
@@ -235,17 +235,17 @@ async def test_a_half_that_may_be_whole_at_a_silent_replica_keeps_no_other_from_
         silent, _ = await prepare(world, b"silent"), await prepare(world, b"whole")
         answer = refuse_first_half(world, monkeypatch)
         world.clock.advance(s=6)
-        await transactions(world).turn()
+        await transactions(world).checks.turn()
         with pytest.raises(ShardUnavailable):
             await checks(world, 1)
         assert await checks(world) == [("whole", 1)]
         with pytest.raises(ShardUnavailable):
             await checks(world)
         assert silent.state == "PREPARED"
-        assert transactions(world).faults.count == 1
+        assert transactions(world).checks.faults.count == 1
         answer()
         assert await checks(world) == [("silent", 1)]
-        assert transactions(world).faults.count == 0
+        assert transactions(world).checks.faults.count == 0
 
 
 @pytest.mark.parametrize("counts_when_asked", [False, True])
@@ -260,22 +260,22 @@ async def test_checks_do_not_count_while_the_half_may_be_whole_at_a_silent_repli
         interval_s = QUICK.transaction_check_interval_ms / 1_000
         for _ in range(10):
             world.clock.advance(s=interval_s)
-            await transactions(world).turn()
+            await transactions(world).checks.turn()
             if is_asked:
                 with pytest.raises(ShardUnavailable):
                     await checks(world)
         assert silent.state == "PREPARED"
-        is_told = transactions(world).faults.problem is not None
+        is_told = transactions(world).checks.faults.problem is not None
         assert is_told is (is_asked or not counts_when_asked)
         answer()
         found: list[tuple[str, int]] = []
         while silent.state == "PREPARED":
             world.clock.advance(s=interval_s)
-            await transactions(world).turn()
+            await transactions(world).checks.turn()
             found += await checks(world)
         assert (silent.state, silent.reason) == ("ROLLED_BACK", "CHECKS_EXHAUSTED")
         assert found[-2:] == [("silent", 1), ("silent", 2)]
-        assert transactions(world).faults.count == 0
+        assert transactions(world).checks.faults.count == 0
 
 
 async def test_refusals() -> None:
@@ -312,7 +312,7 @@ async def test_a_decision_that_was_not_written_is_taken_back() -> None:
         assert transactions(world).find(prepared.transaction_id).state == "PREPARED"
         assert transactions(world).pending_count == 1
         world.clock.advance(s=6)
-        await transactions(world).turn()
+        await transactions(world).checks.turn()
         assert await checks(world) == [("x", 1)]
         committed = await transactions(world).decide(prepared.transaction_id, COMMITTED)
         assert (committed.state, committed.queue_offset) == ("COMMITTED", 0)
@@ -346,7 +346,7 @@ async def test_what_was_prepared_is_asked_about_though_its_client_has_gone() -> 
         world.store.confirm()
         await asyncio.sleep(0)
         world.clock.advance(s=6)
-        await transactions(world).turn()
+        await transactions(world).checks.turn()
         assert await checks(world) == [("x", 1)]
 
 
@@ -362,10 +362,10 @@ async def test_a_half_that_a_restart_finds_damaged_holds_nothing_back() -> None:
         kept = await prepare(world, b"kept")
         world.store.damage(HALF_TOPIC, 0, 0)
         await world.restart()
-        await transactions(world).turn()
+        await transactions(world).checks.turn()
         assert world.store.bounds(HALF_TOPIC, 0).min_offset == 1
         await transactions(world).decide(kept.transaction_id, COMMITTED)
-        await transactions(world).turn()
+        await transactions(world).checks.turn()
         assert world.store.bounds(HALF_TOPIC, 0) == (2, 2)
 
 
@@ -411,7 +411,7 @@ async def test_the_first_check_comes_in_time_though_the_clock_was_set_back() -> 
         world.clock.set_wall(world.clock.now_ms() - 3_600_000)
         await world.restart()
         world.clock.advance(s=6)
-        await transactions(world).turn()
+        await transactions(world).checks.turn()
         assert await checks(world) == [("x", 1)]
 
 
@@ -425,7 +425,7 @@ async def test_a_check_that_nobody_fetched_counts_unless_the_producer_says_other
         transactions = world.broker.transactions
         for kill in (False, True, False, False):
             world.clock.advance(s=31)
-            await transactions.turn()
+            await transactions.checks.turn()
             if kill:
                 await world.kill()
                 transactions = world.broker.transactions
@@ -439,15 +439,15 @@ async def test_checks_that_were_fetched_are_counted_through_a_restart_and_end() 
         made = await prepare(world, counts_when_asked=True)
         for asked in (1, 2):
             world.clock.advance(s=31)
-            await world.broker.transactions.turn()
-            [check] = await world.broker.transactions.receive_checks(
+            await world.broker.transactions.checks.turn()
+            [check] = await world.broker.transactions.checks.receive(
                 "pg", max_checks=1, wait_s=0, gone=lambda: False
             )
             assert check.transaction.checks == asked
             await world.kill()
         for _ in range(2):
             world.clock.advance(s=31)
-            await world.broker.transactions.turn()
+            await world.broker.transactions.checks.turn()
         found = world.broker.transactions.find(made.transaction_id)
         assert (found.state, found.reason) == (TransactionState.ROLLED_BACK, "CHECKS_EXHAUSTED")
 
@@ -456,8 +456,8 @@ async def test_a_check_that_reached_nobody_is_not_counted() -> None:
     async with running(limits=QUICK) as world:
         made = await prepare(world, counts_when_asked=True)
         world.clock.advance(s=31)
-        await world.broker.transactions.turn()
-        await world.broker.transactions.receive_checks(
+        await world.broker.transactions.checks.turn()
+        await world.broker.transactions.checks.receive(
             "pg", max_checks=1, wait_s=0, gone=lambda: True
         )
         assert world.broker.transactions.find(made.transaction_id).checks == 0
@@ -467,7 +467,7 @@ async def test_who_leaves_while_the_halves_are_read_takes_no_check_along() -> No
     async with running(limits=QUICK) as world:
         made = await prepare(world, counts_when_asked=True)
         world.clock.advance(s=31)
-        await transactions(world).turn()
+        await transactions(world).checks.turn()
         world.store.cold.add((HALF_TOPIC, 0))
         asking = asyncio.ensure_future(checks(world))
         await asyncio.sleep(0)

@@ -14,6 +14,6 @@ over them, and `api.relay.over_shards` asks each shard for its part by `Relay.ca
 
 - `aim`: the types. `places`: which shard has what.
 - `of_sends`, `of_names`: aims of operations.
-- `across`: what is of several shards; `merges`: one document of those of several shards; `splits`:
-  bodies in parts.
+- `across`: what is of several shards; `merges`: one document of those of several shards;
+  `body_parts`: bodies in parts.
 """

@@ -7,8 +7,8 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from app.api.aims.aim import BODY, HERE, Aim, Asks, Names, Shard, at_queue
+from app.api.aims.body_parts import entries_in
 from app.api.aims.places import Places
-from app.api.aims.splits import entries_in
 from app.api.formats.cloudevents import EVENT, VERSION_HEADER, text_of, text_of_header
 from app.api.formats.decoding import DECODE_FAULTS
 from app.api.formats.dedup_headers import IDEMPOTENCY_KEY, key_of

@@ -15,9 +15,9 @@ from typing import Final, cast
 import msgspec
 
 from app.api.aims.across import Document, Split
+from app.api.aims.body_parts import Part, parts_of, parts_of_batch, results_of
 from app.api.aims.of_sends import said
 from app.api.aims.places import Places
-from app.api.aims.splits import Part, parts_of, parts_of_batch, results_of
 from app.api.bodies.entry_counting import check_settled_count
 from app.api.dataplane.entry_results import result_of
 from app.api.formats import media

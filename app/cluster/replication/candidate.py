@@ -1,4 +1,9 @@
-"""A replica that stands for election (R1, R7); it takes nothing of the former leader. Pure."""
+"""A replica that stands for election (R1, R7); it takes nothing of the former leader. Pure.
+
+No replica votes. The others tell where their logs end, and a candidate asks the shard's row in the
+database to name it. The row is changed only if it is still as it was seen, so one candidate wins
+(`shard_row` has the rule, `cluster.metadata.nodes.shard_rows` the statement).
+"""
 
 from collections.abc import Callable
 from enum import Enum, auto

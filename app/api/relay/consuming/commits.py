@@ -19,8 +19,8 @@ import msgspec
 
 from app.api.aims import merges
 from app.api.aims.across import PARTIAL, Document, Documents
+from app.api.aims.body_parts import Part, parts_of
 from app.api.aims.places import Places
-from app.api.aims.splits import Part, parts_of
 from app.api.formats import media
 from app.api.http.request_context import NOT_KEPT, RequestContext
 from app.api.operations.asked_work import READ

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple, cast
 import msgspec
 
 from app.api.aims.across import Document, Split
+from app.api.aims.body_parts import Part, parts_of, results_of
 from app.api.aims.places import Places
-from app.api.aims.splits import Part, parts_of, results_of
 from app.api.naming.request_namespace import stored
 from app.api.relay.calls import CallAnswer
 from app.api.relay.fan_out import Outcome, reason_of

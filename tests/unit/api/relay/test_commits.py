@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from app.api.aims.across import Committed
-from app.api.aims.splits import parts_of
+from app.api.aims.body_parts import parts_of
 from app.api.http.request_context import RequestContext
 from app.api.operations.operation import Operation
 from app.api.relay.calls import CallAnswer, CallRequest

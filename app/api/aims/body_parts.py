@@ -1,5 +1,5 @@
 """Bodies that name things of several shards, in parts, and the results of the parts as those of the
-whole. Pure.
+whole. Pure: the parts are asked for by `api.relay.split`, and by `api.relay.consuming`.
 
 A part is the same body with what is of one shard. Each entry has one result, in the order of the
 request, whatever became of the other parts.

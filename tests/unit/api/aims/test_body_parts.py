@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from app.api.aims.across import Document
-from app.api.aims.splits import parts_of, results_of
+from app.api.aims.body_parts import parts_of, results_of
 
 BODY = b'{"acks":["a1","b1","a2"],"nacks":[{"receipt_handle":"b2"}],"delay":"1s"}'
 

@@ -1,6 +1,7 @@
 """What README, docs and banner tell a user to paste, pasted: every curl block of every page."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,34 @@ def test_the_curl_lines_of_the_banner_work(tmp_path: Path) -> None:
     assert "201 Created" in printed[0]
     assert json.loads(printed[1])["depth"] == 1
     assert json.loads(printed[2])["messages"][0]["text"] == '{"id":17}'
+
+
+UNQUOTED = re.compile(r"curl\b[^'\"\n|]* [^'\"\s]*(?:localhost|127\.0\.0\.1):8710[^'\"\s]*[?*\[]")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_addresses_are_quoted_where_a_shell_takes_them_for_a_pattern(page: str) -> None:
+    """zsh ends a line with an unquoted `?` that matches no file."""
+    assert UNQUOTED.findall((ROOT / page).read_text()) == []
+
+
+def test_an_unquoted_address_is_noticed() -> None:
+    assert UNQUOTED.search("curl -i localhost:8710/v1/topics/orders/messages?tag=a -d 'a'")
+    assert UNQUOTED.search("head -c 9 x | curl localhost:8710/v1/topics/orders/messages?tag=a")
+    assert not UNQUOTED.search("curl -i 'localhost:8710/v1/topics/orders/messages?tag=a' -d 'a?'")
+
+
+def test_a_guide_that_shows_offsets_says_on_which_node() -> None:
+    """Guides share topics, so what they print is that of an empty node."""
+    assert "## A guide and an empty node\n" in (ROOT / "docs/first-steps.md").read_text()
+    silent = [
+        name
+        for name in GUIDES
+        if 'queue_offset":0' in (text := (ROOT / f"docs/guides/{name}.md").read_text())
+        and "$ curl" in text
+        and "../first-steps.md#a-guide-and-an-empty-node" not in text
+    ]
+    assert silent == []
 
 
 FALSE = """

@@ -99,6 +99,10 @@ class Connection:
     def exchange(self, request: bytes) -> tuple[int, bytes, bytes]:
         """Send a request: (status, header block, body)."""
         self.send(request)
+        return self.answer()
+
+    def answer(self) -> tuple[int, bytes, bytes]:
+        """The answer to the request that was sent."""
         data = bytearray()
         while (end := data.find(b"\r\n\r\n")) < 0:
             data += self._receive()

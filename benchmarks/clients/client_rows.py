@@ -64,9 +64,9 @@ def prepare(url: str, frames: int) -> None:
             http.post(f"{url}{send_path()}:batch", content=frame).raise_for_status()
 
 
-def _numbers(seq: int) -> list[str]:
+def _numbers(seq: int, lane: int = 1) -> list[str]:
     return [
-        f"MQ-Producer-Id: bench@{os.getpid()}:1",
+        f"MQ-Producer-Id: bench@{os.getpid()}:{lane}",
         "MQ-Producer-Epoch: 1",
         f"MQ-Producer-Seq: {seq}",
     ]
@@ -183,21 +183,29 @@ async def _by_httpx(url: str) -> Callable[[int], Awaitable[None]]:
 # --- batches
 
 
-def frames_by_hand(url: str, _number: int) -> Iterator[int]:
-    """Frames of 1,000 messages, each encoded as it is sent."""
-    connection = Connection(url)
-    yield 0
-    seq = 0
-    maker = RecordMaker(TOPIC)
-    while True:
-        frame = encode_frame([maker.make(BODY, b"") for _ in range(FRAME_MESSAGES)])
-        headers = [f"Content-Type: {FRAME}", *_numbers(seq)]
-        status, _, answer = connection.exchange(
-            connection.build("POST", f"{send_path()}:batch", frame, *headers)
-        )
-        assert status == 200, answer
-        seq += FRAME_MESSAGES
-        yield FRAME_MESSAGES
+def frames_by_hand(under_way: int) -> Work:
+    """Frames of 1,000 messages, each encoded as it is sent, over so many connections in turn."""
+
+    def work(url: str, _number: int) -> Iterator[int]:
+        free = deque((lane, Connection(url)) for lane in range(under_way))
+        busy: deque[tuple[int, Connection]] = deque()
+        seqs = [0] * under_way
+        maker = RecordMaker(TOPIC)
+        yield 0
+        while True:
+            frame = maker.frame_of_bodies([BODY for _ in range(FRAME_MESSAGES)])
+            lane, connection = free.popleft()
+            headers = [f"Content-Type: {FRAME}", *_numbers(seqs[lane], lane)]
+            seqs[lane] += FRAME_MESSAGES
+            connection.send(connection.build("POST", f"{send_path()}:batch", frame, *headers))
+            busy.append((lane, connection))
+            if not free:
+                free.append(busy.popleft())
+                status, _, answer = free[0][1].answer()
+                assert status == 200, answer
+            yield FRAME_MESSAGES
+
+    return work
 
 
 def batched_sends(url: str, _number: int) -> Iterator[int]:
@@ -333,7 +341,9 @@ CLIENT_ROWS = [
     Row("Python client, the same, beside httpx", "msg/s", "httpx", "≥ 2",
         beside(gathering(_by_httpx), sends_at_once)),
     Row("Python client, send_async", "msg/s", "frames of 1,000 by hand", "≥ 0.5",
-        beside(frames_by_hand, batched_sends)),
+        beside(frames_by_hand(1), batched_sends)),
+    Row("Python client, the same", "msg/s", f"frames by hand, {UNDER_WAY} under way", "≥ 0.5",
+        beside(frames_by_hand(UNDER_WAY), batched_sends)),
     Row("Python client, worker", "msg/s", f"receive {LEASED}, settle, by hand", "≥ 0.6",
         beside(leases_by_hand, leasing, stored_frames=STORED_FRAMES)),
     Row("Python client, assigned consumer", "msg/s", "polls of frames by hand", "≥ 0.7",

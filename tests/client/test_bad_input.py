@@ -170,13 +170,14 @@ def test_states() -> None:
     refused(ClientClosed, "the client is closed", lambda: curlew.send("orders", b"x"))
 
 
-def test_a_forked_child_is_refused() -> None:
+@pytest.mark.parametrize("call", [Client.send, Client.send_async, Client.send_oneway])
+def test_a_forked_child_is_refused(call: Callable[..., object]) -> None:
     with Client(NOWHERE) as curlew:
         reader, writer = os.pipe()
         child = os.fork()
         if child == 0:  # pragma: no cover
             try:
-                curlew.send("orders", b"x")
+                call(curlew, "orders", b"x")
             except BaseException as error:  # noqa: BLE001
                 os.write(writer, pickle.dumps((type(error).__name__, str(error))))
             os._exit(0)

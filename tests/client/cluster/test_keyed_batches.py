@@ -107,7 +107,7 @@ def test_a_batch_that_is_broken_off_before_its_request_ends(
         batcher = AsyncBatcher(session, AsyncSender(session, AsyncPool(None, 1.0)))
         future = await batcher.put("orders", Plain(b"x", sharding_key="k"))
         await batcher.drain()
-        assert batcher.batches.add("orders", Plain(b"x"), 0.0) is not None, "there is room again"
+        assert batcher.batches.add("orders", b"x") is not None, "there is room again"
         return future.exception(0)
 
     assert isinstance(asyncio.run(send()), CurlewError)

@@ -1,5 +1,7 @@
 """What a producer decides without I/O: numbers, attempts, nodes, batches."""
 
+import random
+
 import pytest
 from curlew_client.errors import (
     ConnectionFailed,
@@ -11,11 +13,12 @@ from curlew_client.errors import (
     TopicNotFound,
 )
 from curlew_client.producing.attempts import PAUSE_S_MAX, Attempts
-from curlew_client.producing.batches import Batches, BatchKey
+from curlew_client.producing.batches import Batch, Batches, BatchKey
 from curlew_client.producing.fault_table import FaultTable, away_ms
 from curlew_client.producing.lanes import Lanes
-from curlew_client.producing.messages import Message
+from curlew_client.producing.messages import Message, SendRequest, as_message, batch_request
 from curlew_client.results import SendResult
+from curlew_client.wire.frames import RecordMaker, encode_frame
 
 SCOPE = ("orders", -1)
 OPEN = ConnectionFailed("broke", "unknown")
@@ -181,64 +184,167 @@ def test_the_table_knows_of_learned_nodes_when_it_is_on() -> None:
 # --- batches
 
 
-def batches(messages_max: int = 3, under_way: int = 100, size: int = 10**6) -> Batches:
-    return Batches(
-        messages_max=messages_max,
-        bytes_max=10**6,
-        under_way_messages=under_way,
-        under_way_bytes=size,
-        linger_s=1.0,
-    )
+class Box(Batches):
+    """Batches with a clock that the test moves, and a count of the calls to the loop."""
+
+    def __init__(self, messages_max: int = 3, under_way: int = 100, size: int = 10**6) -> None:
+        self.now_s = 0.0
+        self.calls = 0
+        super().__init__(
+            self.called,
+            lambda: self.now_s,
+            messages_max=messages_max,
+            bytes_max=10**6,
+            under_way_messages=under_way,
+            under_way_bytes=size,
+            linger_s=1.0,
+        )
+
+    def called(self) -> None:
+        self.calls += 1
 
 
 def test_a_full_batch_goes_at_once_and_an_open_one_after_its_linger() -> None:
-    box = batches()
-    added = [box.add("orders", Message(b"x"), 0.0) for _ in range(4)]
-    assert [each is not None and each[1] for each in added] == [True, False, True, True]
-    assert [len(batch.messages) for batch in box.ready(0.5)] == [3]
+    box = Box()
+    for _ in range(4):
+        assert box.add("orders", b"x") is not None
+    assert box.calls == 1, "when a batch was opened; what comes before the loop looks is seen then"
+    box.now_s = 0.5
+    assert [len(batch.messages) for batch in box.ready()] == [3]
     assert box.next_due_s() == 1.0
-    assert [len(batch.messages) for batch in box.ready(1.0)] == [1]
+    box.now_s = 1.0
+    assert [len(batch.messages) for batch in box.ready()] == [1]
+
+
+def test_the_loop_is_called_when_it_would_not_look_in_time() -> None:
+    box = Box()
+    box.add("orders", b"x")
+    box.ready()
+    assert box.next_due_s() == 1.0
+    box.add("payments", b"x")
+    assert box.calls == 1, "it looks when the linger of the first is over"
+    box.add("orders", b"x")
+    box.add("orders", b"x")
+    assert box.calls == 2, "a batch is full"
+    assert len(box.ready()) == 1
+    box.now_s = 1.0
+    assert len(box.ready()) == 1
+    assert box.next_due_s() is None
+    box.add("orders", b"x")
+    assert box.calls == 3, "nothing was open any more"
+    assert len(box.ready(all_of_them=True)) == 1
+    box.add("orders", b"x")
+    assert box.calls == 4, "nor after everything was taken"
 
 
 def test_messages_of_a_key_go_one_batch_after_the_other() -> None:
-    box = batches(messages_max=1)
+    box = Box(messages_max=1)
     for number in range(3):
-        box.add("orders", Message(b"%d" % number, sharding_key="k"), 0.0)
-    (first,) = box.ready(0.0)
-    assert box.ready(0.0) == []
+        box.add("orders", Message(b"%d" % number, sharding_key="k"))
+    (first,) = box.ready()
+    assert box.ready() == []
     second = box.over(first)
     assert second is not None
-    assert second.messages[0].body == b"1"
+    (message,) = second.messages
+    assert as_message(message).body == b"1"
     third = box.over(second)
     assert third is not None
     assert box.over(third) is None
-    box.add("orders", Message(b"3", sharding_key="k"), 0.0)
-    assert len(box.ready(0.0)) == 1
+    box.add("orders", Message(b"3", sharding_key="k"))
+    assert len(box.ready()) == 1
 
 
 def test_what_is_under_way_has_a_bound_of_messages_and_of_bytes() -> None:
-    box = batches(messages_max=1, under_way=2)
-    assert [box.add("orders", Message(b"x"), 0.0) is None for _ in range(3)] == [False, False, True]
-    batch, _ = box.ready(0.0)
+    box = Box(messages_max=1, under_way=2)
+    assert [box.add("orders", b"x") is None for _ in range(3)] == [False, False, True]
+    batch, _ = box.ready()
     box.over(batch)
-    assert box.add("orders", Message(b"x"), 0.0) is not None
-    tight = batches(size=100)
-    assert tight.add("orders", Message(bytes(1_000)), 0.0) is not None, "one is let in, alone"
-    assert tight.add("orders", Message(b"x"), 0.0) is None
+    assert box.add("orders", b"x") is not None
+    tight = Box(size=100)
+    assert tight.add("orders", bytes(1_000)) is not None, "one is let in, alone"
+    assert tight.add("orders", b"x") is None
+    assert tight.add("orders", Message(b"x", tag="a")) is None
+
+
+def test_an_open_batch_keeps_no_room_that_it_does_not_use() -> None:
+    box = Box(messages_max=100, under_way=4, size=300)
+    assert box.add("orders", b"1") is not None
+    assert box.add("orders", b"2") is not None
+    assert box.add("payments", b"3") is not None
+    assert box.add("orders", b"4") is not None
+    assert box.add("orders", b"5") is None, "260 of the bytes are taken, and all of the messages"
+    box.wait_for_room(b"5", 0.001)
+    orders, payments = box.ready(all_of_them=True)
+    assert (len(orders.messages), len(payments.messages)) == (3, 1)
+    box.over(payments)
+    assert box.add("orders", bytes(50)) is None, "it has 114 bytes with what is beside it"
+    assert box.add("orders", bytes(41)) is not None
+    assert box.add("orders", b"6") is None
+    box.over(orders)
+    assert [box.add("orders", b"7") is None for _ in range(4)] == [False, False, False, True]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_bounds_are_exact_whatever_is_open(seed: int) -> None:
+    chance = random.Random(seed)
+    limit_messages, limit_bytes = chance.randrange(1, 60), chance.randrange(100, 6_000)
+    box = Box(chance.randrange(1, 20), limit_messages, limit_bytes)
+    sent: list[Batch] = []
+    count = size = 0
+    for _ in range(2_000):
+        if chance.random() < 0.9:
+            body = bytes(chance.randrange(200))
+            fits = count < limit_messages and (size + len(body) + 64 <= limit_bytes or not size)
+            is_added = box.add(f"topic-{chance.randrange(5)}", body) is not None
+            assert is_added == fits, (count, size, len(body))
+            count, size = count + is_added, size + is_added * (len(body) + 64)
+        elif chance.random() < 0.5:
+            sent += box.ready(all_of_them=chance.random() < 0.5)
+        elif sent:
+            batch = sent.pop(chance.randrange(len(sent)))
+            count, size = count - len(batch.messages), size - batch.size
+            box.over(batch)
+
+
+def test_who_waits_for_room_goes_on_when_a_batch_is_over() -> None:
+    box = Box(messages_max=1, under_way=1)
+    assert box.add("orders", b"x") is not None
+    (batch,) = box.ready()
+    box.wait_for_room(b"y", 0.001)
+    assert box.add("orders", b"y") is None
+    box.over(batch)
+    box.wait_for_room(b"y", 60)  # not a moment: there is room already
+    assert box.add("orders", b"y") is not None
 
 
 def test_futures_have_the_result_of_their_message() -> None:
-    box = batches()
-    added = [box.add("orders", Message(b"x"), 0.0) for _ in range(2)]
-    (batch,) = box.ready(9.0)
+    box = Box()
+    futures = [box.add("orders", b"x") for _ in range(2)]
+    first, second = (each for each in futures if each is not None)
+    (batch,) = box.ready(all_of_them=True)
     told: list[SendResult | None] = []
-    futures = [each[0] for each in added if each is not None]
-    futures[0].add_done_callback(lambda done: told.append(done.result()))
+    first.add_done_callback(lambda done: told.append(done.result()))
     with pytest.raises(TimeoutError):
-        futures[0].result(0.001)
+        first.result(0.001)
     result = SendResult("orders", "A")
     batch.resolve([result, CurlewError("no")])
-    assert futures[0].result() is result
+    assert first.result() is result
     assert told == [result]
-    assert isinstance(futures[1].exception(), CurlewError)
+    assert isinstance(second.exception(), CurlewError)
     assert batch.key == BatchKey("orders", None, is_framed=True)
+
+
+@pytest.mark.parametrize("bodies", [[b""], [b"a", b"bc", b"", b"de"], [b"x" * 300] * 3])
+def test_a_frame_of_bodies_has_the_bytes_of_its_records(bodies: list[bytes]) -> None:
+    maker = RecordMaker("orders")
+    records = [maker.make(body, b"") for body in bodies]
+    assert maker.frame_of_bodies(bodies) == encode_frame(records)
+
+
+def test_bodies_go_in_a_batch_as_messages_of_them_do() -> None:
+    plain = batch_request("orders", [b"a", b"b"], None, "eu")
+    full = batch_request("orders", [Message(b"a"), Message(b"b")], None, "eu")
+    mixed = batch_request("orders", [b"a", Message(b"b")], None, "eu")
+    for request in (full, mixed):
+        for name in SendRequest.__slots__:
+            assert getattr(request, name) == getattr(plain, name), name

@@ -25,7 +25,7 @@ from curlew_client.face import (
 )
 from curlew_client.hooks import Prepared, Reported, Sending
 from curlew_client.producing.batches import SendFuture
-from curlew_client.producing.messages import Message, SendRequest, send_request
+from curlew_client.producing.messages import Message, SendRequest, Waiting, as_message, send_request
 from curlew_client.results import Reply, SendResult, result_of, results_of
 
 Callback = Callable[[SendResult | None, CurlewError | None], object]
@@ -132,13 +132,14 @@ class AsyncClient(
     async def _send_later(
         self,
         topic: str,
-        message: Message,
+        message: Waiting,
         callback: Callback | None,
         selector: QueueSelector | None,
         sending: Sending | None,
     ) -> SendFuture:
         with Prepared(self._session.hooks, sending):
             if selector is not None:
+                message = as_message(message)
                 select_queue(selector, await self._queues_of(topic), message)
             future = await self._running().batcher.put(topic, message)
         return called_back(future, callback)

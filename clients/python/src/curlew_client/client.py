@@ -33,8 +33,8 @@ from curlew_client.face import (
 )
 from curlew_client.hooks import Prepared, Reported, Sending
 from curlew_client.loop_thread import LoopThread
-from curlew_client.producing.batches import SendFuture
-from curlew_client.producing.messages import Message, SendRequest, send_request
+from curlew_client.producing.batches import Batches, SendFuture
+from curlew_client.producing.messages import Message, SendRequest, Waiting, as_message, send_request
 from curlew_client.results import Reply, SendResult
 
 Callback = Callable[[SendResult | None, CurlewError | None], object]
@@ -90,7 +90,7 @@ class Client(
         with self._lock:
             if session.state in {"closing", "closed"}:
                 return
-            has_run = session.state == "running"
+            has_run, session.batches = session.state == "running", None
             session.state = "closing" if session.is_of_this_process else "closed"
         if not session.is_of_this_process:
             return
@@ -155,35 +155,43 @@ class Client(
     def _send_later(
         self,
         topic: str,
-        message: Message,
+        message: Waiting,
         callback: Callback | None,
         selector: QueueSelector | None,
         sending: Sending | None,
     ) -> SendFuture:
         if sending is None and selector is None:
-            future = self._added(topic, message)
+            batches = self._session.batches or self._batches()
+            future = batches.add(topic, message) or self._added(batches, topic, message)
             return future if callback is None else called_back(future, callback)
         with Prepared(self._session.hooks, sending):
             if selector is not None:
+                message = as_message(message)
                 select_queue(selector, self._queues_of(topic), message)
-            future = self._added(topic, message)
+            future = self._added(self._batches(), topic, message)
         return called_back(future, callback)
 
-    def _added(self, topic: str, message: Message) -> SendFuture:
-        """To a batch, after waiting for room."""
-        engine = self._engine or self._running()
-        self._session.check_usable()
-        future = engine.batcher.add(topic, message)
-        return self._when_there_is_room(engine, topic, message) if future is None else future
+    def _batches(self) -> Batches:
+        """Of the running client, which need not be asked for again."""
+        batches, session = self._running().batcher.batches, self._session
+        with self._lock:
+            if session.state == "running":
+                session.batches = batches
+        return batches
 
-    def _when_there_is_room(self, engine: AsyncEngine, topic: str, message: Message) -> SendFuture:
+    def _added(
+        self, batches: Batches, topic: str, message: Waiting, *, is_one_way: bool = False
+    ) -> SendFuture:
+        """Add to a batch, after waiting for room."""
         deadline_s = monotonic() + self._session.timeout_s
-        while (left_s := deadline_s - monotonic()) > 0:
-            with engine.batcher.batches.room:
-                engine.batcher.batches.room.wait(min(left_s, 0.05))
-            future = engine.batcher.add(topic, message)
+        while True:
+            future = batches.add(topic, message, is_one_way)
             if future is not None:
                 return future
+            left_s = deadline_s - monotonic()
+            if left_s <= 0:
+                break
+            batches.wait_for_room(message, left_s)
         raise TooMuchUnderWay(
             "the client holds as many messages as it may, and none of them was answered in time; "
             "raise under_way_messages and under_way_bytes, or send less at once"
@@ -241,6 +249,4 @@ class Client(
 
     def _send_oneway(self, topic: str, message: Message, sending: Sending | None) -> None:
         with Reported(self._session.hooks, sending):
-            engine = self._running()
-            if engine.batcher.add(topic, message, is_one_way=True) is None:
-                _ = self._when_there_is_room(engine, topic, message)
+            _ = self._added(self._batches(), topic, message, is_one_way=True)

@@ -18,9 +18,11 @@ from curlew_client.producing.batches import SendFuture
 from curlew_client.producing.messages import (
     Message,
     SendRequest,
+    Waiting,
     batch_request,
     check_name,
     send_request,
+    waiting_of,
 )
 from curlew_client.results import SendResult
 from curlew_client.session import Session
@@ -197,6 +199,7 @@ class ProducerFace(ABC, Generic[One, Many, Later, Nothing]):
         **options: Any,
     ) -> None:
         self._session = Session(url, key=key, client_id=client_id, options=Options.of(options))
+        self._has_hooks = bool(self._session.hooks)
 
     if not TYPE_CHECKING:  # else every name would be an attribute to a type checker
 
@@ -303,10 +306,14 @@ class ProducerFace(ABC, Generic[One, Many, Later, Nothing]):
         `under_way_bytes` already. `callback(result, error)` runs in the client's own thread, and
         must not block it. `queue_selector` is that of `send`.
         """
-        check_name("topic", topic)
-        made = message_of(body, message)
+        if type(topic) is not str or not topic:  # a call is dear here
+            check_name("topic", topic)
         if callback is not None and not callable(callback):
             raise TypeError("callback is a function of a result and an error")
+        if not message and queue_selector is None and not self._has_hooks:
+            waiting = body if type(body) is bytes else waiting_of(body)
+            return self._send_later(topic, waiting, callback, None, None)
+        made = message_of(body, message)
         hooks = self._session.hooks
         sending = hooks.begin(topic, [made])
         if sending is not None:
@@ -345,7 +352,7 @@ class ProducerFace(ABC, Generic[One, Many, Later, Nothing]):
     def _send_later(
         self,
         topic: str,
-        message: Message,
+        message: Waiting,
         callback: "Callable[[SendResult | None, CurlewError | None], object] | None",
         selector: QueueSelector | None,
         sending: Sending | None,

@@ -25,6 +25,7 @@ from curlew_client.options import (
     new_client_id,
     nodes_of,
 )
+from curlew_client.producing.batches import Batches
 from curlew_client.producing.fault_table import FaultTable
 from curlew_client.producing.lanes import Lane, Lanes
 from curlew_client.producing.messages import SendRequest
@@ -75,7 +76,10 @@ class Session:
         self.lanes = Lanes(self.client_id, epoch)
         self.state: State = "created"
         self._lines = {node.url: self._lines_of(node) for node in nodes}
-        self._pid = os.getpid()
+        self.is_of_this_process = True
+        """False in a forked child."""
+        self.batches: Batches | None = None
+        """Those of a blocking client while it takes messages: `send_async` asks no more."""
         self._queues: dict[str, tuple[float, Sequence[int]]] = {}
         self.groups: set[tuple[str | None, str]] = set()
         """Topics and groups that a consumer of this client reads; None: it has the group whole."""
@@ -113,20 +117,15 @@ class Session:
 
     def check_usable(self) -> None:
         """Raise `ClientClosed` unless calls are taken."""
-        if self.state == "running" and self._pid == os.getpid():
+        if self.state == "running" and self.is_of_this_process:
             return
-        if self._pid != os.getpid():
+        if not self.is_of_this_process:
             raise ClientClosed(
                 "this client belongs to the process that made it; make another one after a fork"
             )
         if self.state != "created":
             raise ClientClosed(f"the client is {self.state}; make another one")
         self.state = "running"
-
-    @property
-    def is_of_this_process(self) -> bool:
-        """False in a forked child."""
-        return self._pid == os.getpid()
 
     def claim(self, group: str, topics: Collection[str] | None) -> None:
         """Take a group for a consumer, in these topics or whole. `ValueError`: it is taken."""
@@ -206,3 +205,12 @@ class Session:
                 f"mq-producer-seq: {lane.number(scope)}\r\n"
             )
         return self.render(node, "POST", request.target, lines, request.body)
+
+
+def _forked() -> None:
+    for session in list(_LIVE.values()):
+        session.is_of_this_process, session.batches = False, None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

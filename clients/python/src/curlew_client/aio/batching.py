@@ -8,7 +8,14 @@ from typing import Any, Final
 from curlew_client.aio.sending import AsyncSender
 from curlew_client.errors import CurlewError
 from curlew_client.producing.batches import Batch, Batches, SendFuture
-from curlew_client.producing.messages import Message, SendRequest, batch_request, send_request
+from curlew_client.producing.messages import (
+    Message,
+    SendRequest,
+    Waiting,
+    as_message,
+    batch_request,
+    send_request,
+)
 from curlew_client.producing.routes import is_not_leader
 from curlew_client.results import SendResult, result_of, results_of
 from curlew_client.session import Session
@@ -20,52 +27,39 @@ ONE_WAY: Final = "mq-one-way: true\r\n"
 
 
 class AsyncBatcher:
-    """Of one client. `wake` and what follows run on the event loop; `add` anywhere."""
+    """Of one client. Runs on the event loop; `batches.add` anywhere."""
 
     def __init__(self, session: Session, sender: AsyncSender) -> None:
         options = session.options
         self._session = session
         self._sender = sender
+        self._loop = asyncio.get_running_loop()
         self.batches = Batches(
+            lambda: self._loop.call_soon_threadsafe(self.wake),
             messages_max=options.batch_messages,
             bytes_max=options.batch_bytes,
             under_way_messages=options.under_way_messages,
             under_way_bytes=options.under_way_bytes,
             linger_s=session.linger_s,
         )
-        self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._waiters: list[asyncio.Future[None]] = []
         """Coroutines that wait for room."""
 
-    def add(self, topic: str, message: Message, *, is_one_way: bool = False) -> SendFuture | None:
-        """From another thread: add a message; None: there is no room."""
-        added = self.batches.add(topic, message, monotonic(), is_one_way=is_one_way)
-        if added is None:
-            return None
-        future, wakes = added
-        if wakes:
-            self._loop.call_soon_threadsafe(self.wake)
-        return future
-
-    async def put(self, topic: str, message: Message, *, is_one_way: bool = False) -> SendFuture:
+    async def put(self, topic: str, message: Waiting, *, is_one_way: bool = False) -> SendFuture:
         """On the event loop: add a message, after waiting for room."""
         while True:
-            added = self.batches.add(topic, message, monotonic(), is_one_way=is_one_way)
-            if added is not None:
-                break
+            future = self.batches.add(topic, message, is_one_way)
+            if future is not None:
+                return future
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._waiters.append(waiter)
             await waiter
-        future, wakes = added
-        if wakes:
-            self.wake()
-        return future
 
     def wake(self) -> None:
         """Send what is ready, and look again when the next linger is over."""
-        for batch in self.batches.ready(monotonic()):
+        for batch in self.batches.ready():
             self._start(self._send(batch))
         if self._timer is not None:
             self._timer.cancel()
@@ -76,7 +70,7 @@ class AsyncBatcher:
 
     async def drain(self) -> None:
         """Send everything, and wait until all of it has its results."""
-        for batch in self.batches.ready(monotonic(), all_of_them=True):
+        for batch in self.batches.ready(all_of_them=True):
             self._start(self._send(batch))
         while self._tasks:
             await asyncio.wait(self._tasks)
@@ -102,13 +96,13 @@ class AsyncBatcher:
         return await _outcome_of(self._routed_results_of(batch))
 
     async def _routed_results_of(self, batch: Batch) -> Outcomes:
-        messages, topic = batch.messages, batch.key.topic
-        routes = self._session.routes
+        topic, routes = batch.key.topic, self._session.routes
         if batch.key.is_framed or batch.key.queue_id is not None:
-            return await self._part(batch, messages)
+            return await self._part(batch, batch.messages)
         deadline_s = monotonic() + self._session.timeout_s
         if routes.is_on:
             await self._sender.learn_route(topic, deadline_s)
+        messages = [as_message(each) for each in batch.messages]
         parts = routes.parts(topic, messages)
         if len(parts) == 1:
             results = await self._part(batch, messages)
@@ -117,17 +111,19 @@ class AsyncBatcher:
             if routes.is_on:  # which it is from the refusal on, unless the user turned it off
                 await self._sender.learn_route(topic, deadline_s)
             parts = routes.parts(topic, messages)
-        return await self._by_parts(batch, parts)
+        return await self._by_parts(batch, messages, parts)
 
-    async def _by_parts(self, batch: Batch, parts: Sequence[Sequence[int]]) -> Outcomes:
+    async def _by_parts(
+        self, batch: Batch, messages: Sequence[Message], parts: Sequence[Sequence[int]]
+    ) -> Outcomes:
         """Each shard stores its messages at once or not at all, whatever others do."""
-        chosen = [[batch.messages[index] for index in part] for part in parts]
+        chosen = [[messages[index] for index in part] for part in parts]
         found = await asyncio.gather(*(self._of_shard(batch, messages) for messages in chosen))
         results: dict[int, SendResult | CurlewError] = {}
         for part, outcome in zip(parts, found, strict=True):
             for place, index in enumerate(part):
                 results[index] = outcome if isinstance(outcome, CurlewError) else outcome[place]
-        return [results[index] for index in range(len(batch.messages))]
+        return [results[index] for index in range(len(messages))]
 
     async def _of_shard(self, batch: Batch, messages: list[Message]) -> Outcomes:
         """In one request; when a route that is missing or old made it one of several shards, in
@@ -161,21 +157,21 @@ class AsyncBatcher:
                 results.append(single[0])
         return results
 
-    async def _part(self, batch: Batch, messages: list[Message]) -> Outcomes:
+    async def _part(self, batch: Batch, messages: Sequence[Waiting]) -> Outcomes:
         """Send these messages of the batch in one request."""
         return await _outcome_of(self._sent(batch, messages))
 
-    def _request(self, batch: Batch, messages: list[Message]) -> SendRequest:
+    def _request(self, batch: Batch, messages: Sequence[Waiting]) -> SendRequest:
         topic, queue_id, *_ = batch.key
         return batch_request(topic, messages, queue_id, self._session.options.namespace)
 
-    async def _sent(self, batch: Batch, messages: list[Message]) -> Outcomes:
+    async def _sent(self, batch: Batch, messages: Sequence[Waiting]) -> Outcomes:
         session, topic = self._session, batch.key.topic
         timeout_s, retries = session.timeout_s, session.options.async_retries
         if batch.key.is_one_way:
             request = self._request(batch, messages).also(ONE_WAY)
         elif len(messages) == 1:
-            request = send_request(topic, messages[0], session.options.compress_from)
+            request = send_request(topic, as_message(messages[0]), session.options.compress_from)
             reply = await self._sender.send(request, timeout_s, retries)
             if reply is None:
                 return [SendResult(topic, is_duplicate=True)]

@@ -12,10 +12,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import CancelledError
+from time import monotonic
 from typing import Any, Final, NamedTuple
 
 from curlew_client.errors import CurlewError
-from curlew_client.producing.messages import Message
+from curlew_client.producing.messages import BESIDE_BYTES, Waiting, size_of
 from curlew_client.results import SendResult
 
 LOG: Final = logging.getLogger("curlew_client")
@@ -40,13 +41,18 @@ class BatchKey(NamedTuple):
 class Batch:
     """Messages that go in one request, and where their results are put."""
 
-    __slots__ = ("_callbacks", "_event", "_lock", "key", "messages", "opened_s", "results", "size")
+    __slots__ = (
+        *("_callbacks", "_event", "_lock", "bytes_granted", "key", "messages", "messages_granted"),
+        *("opened_s", "results", "size"),
+    )
 
     def __init__(self, key: BatchKey, opened_s: float) -> None:
         self.key = key
         self.opened_s = opened_s
-        self.messages: list[Message] = []
+        self.messages: list[Waiting] = []
         self.size = 0
+        self.messages_granted = self.bytes_granted = 0
+        """Up to where it may grow without a look at the room for all."""
         self.results: Sequence[SendResult | CurlewError] | CurlewError | None = None
         self._lock = threading.Lock()
         self._event: threading.Event | None = None
@@ -147,15 +153,21 @@ async def _until_done(batch: Batch) -> None:
     await waiter
 
 
-Added = tuple[SendFuture, bool]
-"""A message was added; whether the sending loop has to look."""
+_Key = tuple[str, int | None, bool, bool]
+"""A `BatchKey`, made faster."""
 
 
 class Batches:
-    """All batches of one client."""
+    """All batches of one client.
+
+    `call`: called, in any thread, when the sending loop has to look: at `ready`, and afterwards at
+    `next_due_s`, which says when it looks again by itself. `clock`: monotonic seconds.
+    """
 
     def __init__(
         self,
+        call: Callable[[], object],
+        clock: Callable[[], float] = monotonic,
         *,
         messages_max: int,
         bytes_max: int,
@@ -163,56 +175,116 @@ class Batches:
         under_way_bytes: int,
         linger_s: float,
     ) -> None:
+        self._call = call
+        self._clock = clock
         self._messages_max = messages_max
         self._bytes_max = bytes_max
         self._room_messages = under_way_messages
         self._room_bytes = under_way_bytes
         self._bytes_limit = under_way_bytes
         self._linger_s = linger_s
-        self._open: dict[tuple[str, int | None, bool, bool], Batch] = {}
+        self._open: dict[_Key, Batch] = {}
         self._full: deque[Batch] = deque()
         self._busy: set[BatchKey] = set()
         self._held: dict[BatchKey, deque[Batch]] = {}
         """Batches of ordered keys that wait for the one before."""
+        self._is_called = False
+        """The loop has to look, and knows it."""
+        self._is_timed = False
+        """The loop looks again when the linger of the oldest open batch is over, or before."""
         self._lock = threading.Lock()
-        self.room = threading.Condition(self._lock)
+        self._has_room = threading.Condition(self._lock)
 
-    def add(
-        self, topic: str, message: Message, now_s: float, *, is_one_way: bool = False
-    ) -> Added | None:
+    def add(self, topic: str, message: Waiting, is_one_way: bool = False) -> SendFuture | None:
         """Add a message; None: there is no room."""
-        is_framed = (  # as `Message.is_framed` has it, without the call
-            message.sharding_key is None and message.delay is None and message.deliver_at_ms is None
-        )
-        size = len(message.body) + 64 if message.properties is None else message.size
-        key = (topic, message.queue_id, is_framed, is_one_way)
+        if isinstance(message, bytes):
+            key: _Key = (topic, None, True, is_one_way)
+            size = len(message) + BESIDE_BYTES
+        else:
+            key, size = (topic, message.queue_id, message.is_framed, is_one_way), message.size
         with self._lock:
-            is_alone = self._room_bytes == self._bytes_limit  # any one message fits
-            if self._room_messages <= 0 or (self._room_bytes < size and not is_alone):
-                return None
-            self._room_messages -= 1
-            self._room_bytes -= size
             batch = self._open.get(key)
-            wakes = batch is None
-            if batch is None:
-                batch = self._open[key] = Batch(BatchKey(*key), now_s)
-            messages = batch.messages
-            messages.append(message)
-            batch.size += size
-            count = len(messages)
-            if count >= self._messages_max or batch.size >= self._bytes_max:
-                del self._open[key]
-                self._full.append(batch)
-                wakes = True
-            return SendFuture(batch, count - 1), wakes
+            if batch is not None:
+                messages = batch.messages
+                index, bytes_then = len(messages), batch.size + size
+                if index < batch.messages_granted and bytes_then <= batch.bytes_granted:
+                    messages.append(message)
+                    batch.size = bytes_then
+                    return SendFuture(batch, index)
+            if not self._fits(size):
+                return None
+            batch, calls = self._added(key, message, size)
+            future = SendFuture(batch, len(batch.messages) - 1)
+        if calls:
+            self._call()
+        return future
 
-    def ready(self, now_s: float, *, all_of_them: bool = False) -> list[Batch]:
+    def _added(self, key: _Key, message: Waiting, size: int) -> tuple[Batch, bool]:
+        """The batch that has the message now, and whether the loop has to be called."""
+        batch, calls = self._open.get(key), False
+        if batch is None:
+            batch = self._open[key] = Batch(BatchKey(*key), self._clock())
+            calls = not self._is_timed
+        self._ungrant(batch)
+        self._room_messages -= 1
+        self._room_bytes -= size
+        batch.messages.append(message)
+        batch.size += size
+        batch.messages_granted, batch.bytes_granted = len(batch.messages), batch.size
+        if len(batch.messages) >= self._messages_max or batch.size >= self._bytes_max:
+            del self._open[key]
+            self._full.append(batch)
+            calls = True
+        else:
+            self._grant(batch)
+        if calls:
+            calls, self._is_called = not self._is_called, True
+        return batch, calls
+
+    def _grant(self, batch: Batch) -> None:
+        """Room for messages that then need no reckoning: at most all but the one that makes it
+        full, and of all open batches at most half of what is left, as others come."""
+        shares = 2 * len(self._open)
+        messages = min(self._messages_max - 1 - len(batch.messages), self._room_messages // shares)
+        size = min(self._bytes_max - 1 - batch.size, self._room_bytes // shares)
+        if messages > 0 and size > 0:
+            batch.messages_granted += messages
+            batch.bytes_granted += size
+            self._room_messages -= messages
+            self._room_bytes -= size
+
+    def _ungrant(self, batch: Batch) -> None:
+        """Take back what it has not used."""
+        count = len(batch.messages)
+        self._room_messages += batch.messages_granted - count
+        self._room_bytes += batch.bytes_granted - batch.size
+        batch.messages_granted, batch.bytes_granted = count, batch.size
+
+    def wait_for_room(self, message: Waiting, timeout_s: float) -> None:
+        """Block the thread until the message fits, or the time is over."""
+        size = size_of(message)
+        with self._has_room:
+            self._has_room.wait_for(lambda: self._fits(size), timeout_s)
+
+    def _fits(self, size: int) -> bool:
+        """Whether there is room; any one message fits alone."""
+        if self._room_messages > 0 and self._room_bytes >= size:
+            return True
+        for batch in self._open.values():
+            self._ungrant(batch)
+        is_alone = self._room_bytes == self._bytes_limit
+        return self._room_messages > 0 and (self._room_bytes >= size or is_alone)
+
+    def ready(self, *, all_of_them: bool = False) -> list[Batch]:
         """Batches to send now; each must be given to `over` afterwards."""
+        now_s = self._clock()
         with self._lock:
+            self._is_called = self._is_timed = False
             found = list(self._full)
             self._full.clear()
             for key, batch in list(self._open.items()):
                 if all_of_them or batch.opened_s + self._linger_s <= now_s:
+                    self._ungrant(batch)
                     del self._open[key]
                     found.append(batch)
             return [batch for batch in found if self._may_go(batch)]
@@ -228,17 +300,18 @@ class Batches:
         return True
 
     def next_due_s(self) -> float | None:
-        """When the linger of an open batch is over; None: there is none."""
+        """When the linger of an open batch is over, and the loop looks; None: there is none."""
         with self._lock:
             opened = min((batch.opened_s for batch in self._open.values()), default=None)
+            self._is_timed = opened is not None
         return None if opened is None else opened + self._linger_s
 
     def over(self, batch: Batch) -> Batch | None:
         """A batch has its results; the one of its key that goes now."""
-        with self.room:
+        with self._has_room:
             self._room_messages += len(batch.messages)
             self._room_bytes += batch.size
-            self.room.notify_all()
+            self._has_room.notify_all()
             key = batch.key
             if not key.is_ordered:
                 return None

@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 from urllib.parse import quote
 
 from curlew_client.wire import frames
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 HEADERS_BYTES_MAX: Final = 8 * 1024
 """More metadata than this goes as an envelope: nodes take 16 KiB of headers in all."""
 ENVELOPE: Final = "application/vnd.curlew+json"
+BESIDE_BYTES: Final = 64
+"""What a message is reckoned to have beside its body and properties."""
 _INT32: Final = range(-(2**31), 2**31)
 _LEVEL: Final = re.compile(r"level:(?:[1-9]|1[0-8])")
 _SHOWN_AS_THEY_ARE: Final = (
@@ -56,7 +58,7 @@ class Message:
         flag: int = 0,
     ) -> None:
         self.body, implied = encode_body(body)
-        # what is not given is not looked at: a message of a batch is made in a microsecond
+        # what is not given is not looked at: a message is made in a microsecond
         self.content_type = implied if content_type is None else _text("content_type", content_type)
         self.tag = None if tag is None else _text("tag", tag)
         self.keys = _keys_of(keys) if keys else ()
@@ -82,9 +84,9 @@ class Message:
         """About its bytes, for bounds."""
         properties = self.properties
         if properties is None:
-            return len(self.body) + 64
+            return len(self.body) + BESIDE_BYTES
         more = sum(map(len, properties)) + sum(map(len, properties.values()))
-        return len(self.body) + more + 64
+        return len(self.body) + more + BESIDE_BYTES
 
     def record(self, maker: frames.RecordMaker) -> bytes:
         """The record of a frame."""
@@ -114,6 +116,31 @@ class Message:
         if self.keys:
             shown["keys"] = list(self.keys)
         return shown
+
+
+Waiting = Message | bytes
+"""A message of a batch that is not sent yet; bytes: a body that nothing belongs to."""
+
+
+def waiting_of(body: Body) -> Waiting:
+    """A message that is made of a body alone."""
+    if type(body) is bytes:
+        return body
+    return body.encode() if type(body) is str else Message(body)
+
+
+def as_message(waiting: Waiting) -> Message:
+    """The same as a message."""
+    return waiting if isinstance(waiting, Message) else Message(waiting)
+
+
+def size_of(waiting: Waiting) -> int:
+    """About its bytes, for bounds."""
+    return len(waiting) + BESIDE_BYTES if isinstance(waiting, bytes) else waiting.size
+
+
+def _are_bodies(messages: Sequence[Waiting]) -> TypeGuard[Sequence[bytes]]:
+    return set(map(type, messages)) == {bytes}
 
 
 class SendRequest:
@@ -153,6 +180,7 @@ class SendRequest:
 
 
 ANY_QUEUE: Final = -1
+_FRAMED: Final = f"content-type: {frames.CONTENT_TYPE}\r\n"
 
 
 def send_request(topic: str, message: Message, compress_from: int | None) -> SendRequest:
@@ -185,23 +213,29 @@ def reply_request(topic: str, message: Message, wait_ms: int) -> SendRequest:
 
 
 def batch_request(
-    topic: str, messages: list[Message], queue_id: int | None, namespace: str | None = None
+    topic: str, messages: Sequence[Waiting], queue_id: int | None, namespace: str | None = None
 ) -> SendRequest:
     """The request of many messages of one topic, to one queue unless they have sharding keys."""
     target = f"/v1/topics/{path_part(topic)}/messages:batch"
     lines = "" if queue_id is None else f"mq-queue-id: {queue_id}\r\n"
     scope = topic, ANY_QUEUE if queue_id is None else queue_id
-    if all(message.is_framed for message in messages):
-        maker = frames.RecordMaker(topic if namespace is None else f"{namespace}%{topic}")
-        body = frames.encode_frame([message.record(maker) for message in messages])
-        lines += f"content-type: {frames.CONTENT_TYPE}\r\n"
+    maker = frames.RecordMaker(topic if namespace is None else f"{namespace}%{topic}")
+    if _are_bodies(messages):
+        body = maker.frame_of_bodies(messages)
+        request = SendRequest(topic, target, lines + _FRAMED, body, scope, len(messages))
+        request.may_choose = queue_id is None
+        return request
+    full = [as_message(each) for each in messages]
+    if all(message.is_framed for message in full):
+        body = frames.encode_frame([message.record(maker) for message in full])
+        lines += _FRAMED
     else:
-        entries = [message.envelope() for message in messages]
+        entries = [message.envelope() for message in full]
         body = json.dumps({"messages": entries}, ensure_ascii=False).encode()
         lines += "content-type: application/json\r\nprefer: handling=strict\r\n"
     request = SendRequest(topic, target, lines, body, scope, len(messages))
-    request.sharding_key = messages[0].sharding_key
-    are_keyed = any(message.sharding_key is not None for message in messages)
+    request.sharding_key = full[0].sharding_key
+    are_keyed = any(message.sharding_key is not None for message in full)
     request.may_choose = queue_id is None and not are_keyed
     return request
 

@@ -5,7 +5,8 @@ The bytes are those of docs/reference/batch-frame.md; the frame's checksum is CR
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
 from typing import Final
 
 CONTENT_TYPE: Final = "application/vnd.curlew.batch"
@@ -40,6 +41,18 @@ class RecordMaker:
         tail = tail_bytes.to_bytes(2, "big")
         return b"".join((head, body, topic, tail, properties, _EMPTY_CHECKSUM))
 
+    def frame_of_bodies(self, bodies: Sequence[bytes]) -> bytes:
+        """The frame of messages that are bodies and nothing else, made in one pass.
+
+        The bytes are those of `encode_frame` of their records; no Python code runs per message.
+        """
+        lengths = list(map(len, bodies))
+        tail = self._topic + len(_EMPTY_CHECKSUM).to_bytes(2, "big") + _EMPTY_CHECKSUM
+        beside = _HEAD.size + len(tail)
+        heads = {n: _HEAD.pack(beside + n, _MAGIC, 0, 0, 0, n) for n in set(lengths)}
+        pieces = zip(map(heads.__getitem__, lengths), bodies, repeat(tail))
+        return _framed(map(beside.__add__, lengths), len(lengths), chain.from_iterable(pieces))
+
 
 def encode_properties(
     tag: str | None,
@@ -65,7 +78,11 @@ def encode_properties(
 
 def encode_frame(records: Sequence[bytes]) -> bytes:
     """The frame of 1 to 10,000 records."""
-    rest = struct.pack(f">{len(records)}I", *map(len, records)) + b"".join(records)
-    length = len(rest) - 4 * len(records)
-    header = _HEADER.pack(b"CRLW", 1, _CRC32, 0, len(records), zlib.crc32(rest), 0, length)
+    return _framed(map(len, records), len(records), records)
+
+
+def _framed(sizes: Iterable[int], count: int, pieces: Iterable[bytes]) -> bytes:
+    rest = b"".join((struct.pack(f">{count}I", *sizes), *pieces))
+    length = len(rest) - 4 * count
+    header = _HEADER.pack(b"CRLW", 1, _CRC32, 0, count, zlib.crc32(rest), 0, length)
     return header + rest

@@ -18,6 +18,7 @@ from app.store.queues.consume_queue import Unit
 from app.store.read.lookups import KeyedRecords
 from app.store.read.queue_reads import Gap, ReadResult
 from app.store.read.record_views import (
+    KnownViews,
     Piece,
     RecordsInPlace,
     as_buffers,
@@ -52,6 +53,7 @@ __all__ = [
     "Gap",
     "Gate",
     "KeyedRecords",
+    "KnownViews",
     "LogFigures",
     "MessageStore",
     "OsFiles",

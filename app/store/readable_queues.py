@@ -83,7 +83,7 @@ class ReadableQueues:
             queue = self._queues.find(topic, queue_id)
             if queue is None:
                 return [None] * len(asked)
-            stretches.append(Stretch(queue, first, end))
+            stretches.append((queue, first, end))
         return self._reader.read_known(stretches, max_bytes)
 
     def _read(self, queue: ConsumeQueue, wanted: Wanted, *, wait_for_disk: bool) -> ReadResult:

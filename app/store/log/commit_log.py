@@ -13,7 +13,7 @@ import bisect
 import contextlib
 import errno
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Final
@@ -391,14 +391,25 @@ class CommitLog:
         self.on_read(physical_offset, size)
         return file.pread_view(size, physical_offset - base, wait_for_disk=wait_for_disk)
 
-    def read_into(self, buffer: memoryview, physical_offset: int) -> bool:
-        """Fill `buffer` from within one segment, as `File.pread_into`."""
-        base = self.base_of(physical_offset)
-        file = self._find(base)
-        if file is None:
-            return False
-        self.on_read(physical_offset, len(buffer))
-        return file.pread_into(buffer, physical_offset - base)
+    def read_pieces(
+        self, buffer: memoryview, pieces: Iterable[tuple[int, int, int, int]]
+    ) -> list[bool]:
+        """Fill pieces of `buffer` (physical offset, start, end, and what is not looked at), each
+        from within one segment, as `File.pread_into` does; which of them were."""
+        found: list[bool] = []
+        segment_bytes, on_read = self.segment_bytes, self.on_read
+        base, file = -1, None
+        for physical_offset, start, end, _ in pieces:
+            place = physical_offset % segment_bytes
+            if base != physical_offset - place:
+                base = physical_offset - place
+                file = self._find(base)
+            if file is None or end == start:
+                found.append(False)
+                continue
+            on_read(physical_offset, end - start)
+            found.append(file.pread_into(buffer[start:end], place))
+        return found
 
     def file_part(self, physical_offset: int, size: int) -> FilePart | None:
         """Where bytes within one segment stand; None when it is gone."""

@@ -3,12 +3,14 @@
 A pull of frames passes thousands of records on without looking at one.
 """
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, overload
 
 import numpy as np
 from typing_extensions import override
 
+from app.store.formats.files.consume_queue import UNITS
 from app.store.formats.record.record_block import Ints
 from app.store.formats.record.unpacked_record import are_packed, is_packed
 from app.store.fs.files import FilePart
@@ -101,17 +103,56 @@ class RecordViews(_MadeWhenAsked):
         return views_of(self.pieces)
 
 
+LogPiece = tuple[int, int, int, int]
+"""Records of one queue: where they are in the log, where they begin and end in a buffer that those
+of others are in, too, and their bytes; foreign ones may stand between. One that ends where it
+begins is not in the buffer."""
+
+
 class Together:
-    """Records of several queues that were read into one buffer. `starts` and `sizes` are places in
-    `data`, and lengths; foreign records may stand between. Immutable; for one thread at a time."""
+    """Records of several queues that were read into one buffer, `data`, and their `units` as they
+    stand in the queues. Immutable; for one thread at a time."""
 
-    __slots__ = ("_views", "data", "sizes", "starts")
+    __slots__ = ("_encoded", "_starts", "_table", "_views", "data", "lows", "pieces", "units")
 
-    def __init__(self, data: memoryview, starts: Ints, sizes: Ints) -> None:
+    def __init__(
+        self, data: memoryview, units: bytes, lows: Sequence[int], pieces: Sequence[LogPiece]
+    ) -> None:
+        """`lows`: number of the first unit of each queue; at the end, how many there are."""
         self.data = data
-        self.starts = starts
-        self.sizes = sizes
+        self.units = units
+        self._table = np.frombuffer(units, UNITS)
+        self.lows = lows
+        self.pieces = pieces
+        self._encoded: tuple[bytes, bytes] | None = None
+        self._starts: Ints | None = None
         self._views: list[memoryview] | None = None
+
+    @property
+    def sizes(self) -> Ints:
+        """Of each record."""
+        return self._table["size"].astype(np.int64)
+
+    @property
+    def starts(self) -> Ints:
+        """Where each record begins in `data`; made at the first call."""
+        if self._starts is None:
+            positions = self._table["physical_offset"].astype(np.int64)
+            shifts = [start - position for position, start, _, _ in self.pieces]
+            self._starts = positions + np.repeat(shifts, np.diff(self.lows))
+        return self._starts
+
+    @property
+    def hashes(self) -> "array[int]":
+        """Of the tag of each record."""
+        return array("q", self._table["tag_hash"].astype(np.int64).tobytes())
+
+    def encoded(self) -> tuple[bytes, bytes]:
+        """Sizes (4 bytes each) and hashes of tags (8 bytes each), big-endian; made at the first
+        call."""
+        if self._encoded is None:
+            self._encoded = self._table["size"].tobytes(), self._table["tag_hash"].tobytes()
+        return self._encoded
 
     def views(self) -> list[memoryview]:
         """A view of each record of all queues; made at the first call."""
@@ -122,21 +163,20 @@ class Together:
 
 class KnownViews(_MadeWhenAsked):
     """Views of records `low` to `high` (exclusive) of a `Together`: those of one queue, of which
-    none has a packed body. `start` and `end` are where they begin and end in its data. Immutable;
-    for one thread at a time."""
+    none has a packed body, and which are this piece of it. Immutable; for one thread at a time."""
 
-    __slots__ = ("_end", "_start", "high", "low", "together", "total_bytes")
+    __slots__ = ("_piece", "high", "low", "together")
 
-    def __init__(
-        self, together: Together, low: int, high: int, start: int, end: int, total_bytes: int
-    ) -> None:
+    def __init__(self, together: Together, low: int, high: int, piece: LogPiece) -> None:
         self._views = None
         self.together = together
         self.low = low
         self.high = high
-        self._start = start
-        self._end = end
-        self.total_bytes = total_bytes
+        self._piece = piece
+
+    @property
+    def total_bytes(self) -> int:
+        return self._piece[3]
 
     @property
     def sizes(self) -> Ints:
@@ -150,10 +190,16 @@ class KnownViews(_MadeWhenAsked):
     def _make_views(self) -> list[memoryview]:
         return self.together.views()[self.low : self.high]
 
+    def columns(self) -> bytes:
+        """Sizes and hashes of tags, as they stand in a frame (`batch_frame`)."""
+        sizes, hashes = self.together.encoded()
+        return sizes[4 * self.low : 4 * self.high] + hashes[8 * self.low : 8 * self.high]
+
     def buffers(self) -> list[bytes | memoryview]:
         """All records, one behind the other."""
-        is_dense = self.total_bytes == self._end - self._start
-        return [self.together.data[self._start : self._end] if is_dense else b"".join(self._all())]
+        _, start, end, total = self._piece
+        is_dense = total == end - start
+        return [self.together.data[start:end] if is_dense else b"".join(self._all())]
 
 
 class RecordsInPlace(_MadeWhenAsked):

@@ -82,23 +82,6 @@ class VerifiedBlocks:
                 for at in range(place, place + count)
             ]
 
-    def sums_of(self, asked: Sequence[tuple[int, int, int]]) -> list[int]:
-        """`sums` of a few blocks of each of several queues (queue, first, count), one behind the
-        other."""
-        keys, sums, last, spread = self._keys, self._sums, self._places - 1, self._spread
-        found: list[int] = []
-        with self._lock:
-            for queue, first, count in asked:
-                if not 0 < queue < _QUEUES_MAX:
-                    found += [UNKNOWN] * count
-                    continue
-                key = queue << _BLOCK_BITS | first
-                place = queue * spread + first
-                for number in range(count):
-                    at = place + number & last
-                    found.append(sums[at] if keys[at] == key + number else UNKNOWN)
-        return found
-
     def note(self, queue: int, first: int, found: Sequence[int]) -> None:
         """Remember the blocks from `first` on, but for those without a sum."""
         keys, sums, last = self._keys, self._sums, self._places - 1

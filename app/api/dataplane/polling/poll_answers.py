@@ -33,8 +33,8 @@ from app.api.naming.request_namespace import shown, shown_text
 from app.broker import Broker
 from app.broker.polling.poll_values import PollResult, QueuePart, Refused, Taken
 from app.domain.consumers.membership import Conflict
-from app.store import as_buffers, in_one_piece
-from app.store.formats.frame.batch_frame import AnswerPart, encode_answers
+from app.store import KnownViews, ReadResult, as_buffers, in_one_piece
+from app.store.formats.frame.batch_frame import encode_answer, encode_answer_columns
 
 _BOUNDARY_BYTES: Final = 16
 _PART_BYTES_MIN: Final = 64 * 1024
@@ -44,6 +44,10 @@ _FRAME_HEAD: Final = (
     b"\r\n--%b\r\nContent-Type: " + media.FRAMES.encode() + b"\r\nContent-Length: %d\r\n"
     b"MQ-Topic: %b\r\nMQ-Queue-Id: %d\r\nMQ-Next-Offset: %d\r\n\r\n"
 )
+
+
+_NOTHING: Final = 0, 0
+"""Messages and bytes of a topic of which no queue has come yet."""
 
 
 class Given(NamedTuple):
@@ -112,17 +116,18 @@ class PollAnswers:
             b"--%b\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b"
             % (boundary, media.JSON.encode(), len(head), head)
         ]
-        found = [part for part in result.parts if part.has_records]
-        framed = [_frame_of(part) for part in found]
         counts: dict[str, tuple[int, int]] = {}
-        for part, frame, frame_head in zip(found, framed, encode_answers(framed), strict=True):
+        for part in result.parts:
+            frame = _frame_of(part.reads)
+            if frame is None:
+                continue
+            messages, size, frame_head, records = frame
             topic, queue_id = part.queue
-            size = len(frame_head) + sum(map(len, frame.records))
             names = boundary, size, shown(topic).encode(), queue_id, part.offset
             parts.append(_FRAME_HEAD % names + frame_head)
-            parts += frame.records
-            count, total = counts.get(topic, (0, 0))
-            counts[topic] = count + len(frame.sizes), total + size
+            parts += records
+            count, total = counts.get(topic, _NOTHING)
+            counts[topic] = count + messages, total + size
         given += [Given(topic, *of_topic) for topic, of_topic in counts.items()]
         parts.append(b"\r\n--" + boundary + b"--\r\n")
         return b"multipart/mixed; boundary=" + boundary, _in_few(parts), given
@@ -181,15 +186,28 @@ class PollAnswers:
         )
 
 
-def _frame_of(part: QueuePart) -> AnswerPart:
-    reads = part.reads if len(part.reads) == 1 else [read for read in part.reads if read.records]
-    first = reads[0]
-    if len(reads) == 1:
-        sizes, records = as_buffers(first.records)
-        return AnswerPart(sizes, first.tag_hashes, records, first.queue_offsets[0])
-    sizes, records = as_buffers([record for read in reads for record in read.records])
-    hashes = [each for read in reads for each in read.tag_hashes]
-    return AnswerPart(sizes, hashes, records, first.queue_offsets[0])
+_Frame = tuple[int, int, bytes, list[bytes | memoryview]]
+"""Messages of one part of an answer, its bytes, its head, and the records behind that."""
+
+
+def _frame_of(reads: Sequence[ReadResult]) -> _Frame | None:
+    """What was read of one queue; None: no message."""
+    if len(reads) > 1:
+        reads = [read for read in reads if read.records]
+    if not reads or not reads[0].records:
+        return None
+    found, offsets, hashes = reads[0][:3]
+    if len(reads) > 1:
+        found = [record for read in reads for record in read.records]
+        hashes = [each for read in reads for each in read.tag_hashes]
+    count = len(found)
+    if isinstance(found, KnownViews):
+        records, total = found.buffers(), found.total_bytes
+        head = encode_answer_columns(found.columns(), records, count, total, offsets[0])
+    else:
+        sizes, records = as_buffers(found)
+        head, total = encode_answer(sizes, hashes, records, offsets[0]), sum(map(len, records))
+    return count, len(head) + total, head, records
 
 
 def _in_few(parts: list[bytes | memoryview]) -> list[bytes | memoryview]:
@@ -203,7 +221,7 @@ def _topic_of(part: QueuePart) -> str:
 
 
 def _queue_view(part: QueuePart) -> PolledQueueView:
-    gaps = [GapView(*gap) for read in part.reads for gap in read.gaps]
+    gaps = [GapView(*gap) for read in part.reads if read.gaps for gap in read.gaps]
     status: PollStatus = part.status  # type: ignore[assignment]
     return PolledQueueView(
         *part.queue, status, part.offset, part.min_offset, part.max_offset, gaps or UNSET

@@ -21,12 +21,9 @@ The work is done on all records at once with numpy, but for the checksums.
 """
 
 import struct
-import sys
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Final
 
 import google_crc32c
 import numpy as np
@@ -58,6 +55,7 @@ FLAG_ANSWER: Final = 1
 FLAG_TAG_HASHES: Final = 4
 FLAG_CRC32: Final = 8
 FLAG_DELIVERY_TIMES: Final = 32
+_OF_ANSWERS: Final = FLAG_ANSWER | FLAG_TAG_HASHES
 _OF_REQUESTS: Final = FLAG_TAG_HASHES | FLAG_CRC32 | FLAG_DELIVERY_TIMES
 
 _DIFFERING: Final = slice(8, 56)
@@ -66,9 +64,6 @@ born host. What is in front and behind is the same for all; a multiple of eight 
 assert HEAD.fields is not None
 assert _DIFFERING.start == HEAD.fields["body_crc"][1]
 assert _DIFFERING.stop == HEAD.fields["store_time_ms"][1]
-
-_TOGETHER_MIN: Final = 2
-"""Answer frames from which it pays to handle their arrays at once."""
 
 _THREE_DIGITS: Final = np.frombuffer(
     b"".join([(b"%03d" % number)[::-1] + b"0" for number in range(1000)]), np.uint32
@@ -300,38 +295,17 @@ def encode_answer(
     return _answer(columns, flags, checksum, first_queue_offset, sizes)
 
 
-class AnswerPart(NamedTuple):
-    """What one of several answer frames has; as the arguments of `encode_answer`."""
-
-    sizes: Ints
-    tag_hashes: Sequence[int]
-    records: Sequence[bytes | memoryview]
-    first_queue_offset: int
-
-
-def encode_answers(parts: Sequence[AnswerPart]) -> list[bytes]:
-    """What `encode_answer` gives for each of `parts`: arrays are handled for all of them at once,
-    which costs more than what they say while frames are small."""
-    if len(parts) < _TOGETHER_MIN:
-        return [encode_answer(*part) for part in parts]
-    counts = [len(part.sizes) for part in parts]
-    sizes = np.concatenate([part.sizes for part in parts])
-    totals = np.add.reduceat(sizes, [0, *accumulate(counts[:-1])]).tolist()
-    encoded_sizes = sizes.astype(">u4").tobytes()
-    hashes = array("q")
-    for part in parts:
-        hashes.extend(part.tag_hashes)
-    if sys.byteorder == "little":
-        hashes.byteswap()
-    encoded_hashes = hashes.tobytes()
-    found: list[bytes] = []
-    at = 0
-    for (_, _, records, first), count, total in zip(parts, counts, totals, strict=True):
-        end = at + count
-        columns = encoded_sizes[4 * at : 4 * end] + encoded_hashes[8 * at : 8 * end]
-        found.append(_headed(columns, 0, _crc32c(columns, records), count, first, total))
-        at = end
-    return found
+def encode_answer_columns(
+    columns: bytes,
+    records: Sequence[bytes | memoryview],
+    count: int,
+    records_bytes: int,
+    first_queue_offset: int,
+) -> bytes:
+    """What `encode_answer` gives for `count` records of so many bytes together, with the sizes and
+    hashes of their tags as they stand in a frame."""
+    checksum = _crc32c(columns, records)
+    return _headed(columns, 0, checksum, count, first_queue_offset, records_bytes)
 
 
 def encode_answer_unseen(
@@ -360,7 +334,7 @@ def _answer(columns: bytes, flags: int, checksum: int, first: int, sizes: Ints) 
 
 
 def _headed(columns: bytes, flags: int, checksum: int, count: int, first: int, total: int) -> bytes:
-    flags |= FLAG_ANSWER | FLAG_TAG_HASHES
+    flags |= _OF_ANSWERS
     return HEADER.pack(MAGIC, VERSION, flags, 0, count, checksum, first, total) + columns
 
 

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from app.store.formats.files.consume_queue import UNIT
+from app.store.formats.frame.batch_frame import encode_answer, encode_answer_columns
 from app.store.read.record_views import (
     KnownViews,
     Piece,
@@ -79,14 +81,22 @@ def test_large_pieces_are_handed_on_and_small_ones_are_copied_together() -> None
     assert len(as_buffers(RecordViews(small))[1]) == 1
 
 
-def test_parts_of_one_buffer_that_follow_each_other_are_one_piece() -> None:
+def together() -> Together:
+    """Four records at 700 in the log, with others between."""
     data, starts, sizes = piece_of(b"a", b"bc", b"def", b"g", between=b"--")
+    rows = zip(starts.tolist(), sizes.tolist(), strict=True)
+    units = b"".join([UNIT.pack(700 + start, size, -size) for start, size in rows])
+    return Together(data, units, [0, 4], [(700, 0, len(data), 7)])
 
-    def part(together: Together, low: int, high: int) -> KnownViews:
-        start, end = int(starts[low]), int(starts[high - 1] + sizes[high - 1])
-        return KnownViews(together, low, high, start, end, int(sizes[low:high].sum()))
 
-    whole, other = Together(data, starts, sizes), Together(data, starts, sizes)
+def part(whole: Together, low: int, high: int) -> KnownViews:
+    start, end = int(whole.starts[low]), int(whole.starts[high - 1] + whole.sizes[high - 1])
+    total = int(whole.sizes[low:high].sum())
+    return KnownViews(whole, low, high, (700 + start, start, end, total))
+
+
+def test_parts_of_one_buffer_that_follow_each_other_are_one_piece() -> None:
+    whole, other = together(), together()
     found = in_one_piece([part(whole, 0, 2), part(whole, 2, 3)])
     assert found is not None
     assert found.views() == [b"a", b"bc", b"def"]
@@ -95,3 +105,13 @@ def test_parts_of_one_buffer_that_follow_each_other_are_one_piece() -> None:
     assert in_one_piece([part(whole, 2, 4), part(whole, 0, 2)]) is None, "in another order"
     assert in_one_piece([part(whole, 0, 2), [memoryview(b"def")]]) is None
     assert in_one_piece([[memoryview(b"a")], part(whole, 0, 2)]) is None
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 4), (1, 3), (2, 3), (3, 4)])
+def test_a_frame_of_known_records_is_that_of_their_sizes_and_hashes(low: int, high: int) -> None:
+    known = part(together(), low, high)
+    records = [b"a", b"bc", b"def", b"g"][low:high]
+    assert [*map(bytes, known)] == records
+    sizes, buffers = as_buffers(known)
+    frame = encode_answer_columns(known.columns(), buffers, high - low, known.total_bytes, 41)
+    assert frame == encode_answer(sizes, [-1, -2, -3, -1][low:high], records, 41)

@@ -405,9 +405,6 @@ def test_the_table_is_bounded_and_the_newest_stays() -> None:
         known.note(3, block, [block + 7])
     assert known.sums(3, 992, 8) == [*range(999, 1007)]
     assert known.sums(3, 0, 992) == [UNKNOWN] * 992
-    asked = [(3, 998, 2), (2, 998, 1), (3, 992, 8), (3, 5, 0)]
-    each = [known.sums(*blocks) for blocks in asked]
-    assert known.sums_of(asked) == [found for blocks in each for found in blocks]
     assert len(known._keys) == len(known._sums) == 8
 
 
@@ -421,7 +418,7 @@ def test_a_sum_is_that_of_one_queue_and_block() -> None:
     assert known.sums(1, 5, 1) == [77]
     for queue in (0, 1 << 24):  # in no table, or more queues than a key can tell apart
         known.note(queue, 5, [78])
-        assert known.sums(queue, 5, 1) == known.sums_of([(queue, 5, 1)]) == [UNKNOWN]
+        assert known.sums(queue, 5, 1) == [UNKNOWN]
     assert known.sums(1, 5, 1) == [77]
 
 

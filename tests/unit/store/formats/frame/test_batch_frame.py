@@ -156,27 +156,6 @@ def test_an_answer_says_where_every_record_is() -> None:
     assert data[56:] == b"firstthe second"
 
 
-@given(
-    st.lists(
-        st.lists(st.tuples(st.binary(min_size=1, max_size=40), st.integers(-9, 9))), max_size=5
-    )
-)
-def test_frames_encoded_together_are_those_encoded_one_by_one(
-    queues: list[list[tuple[bytes, int]]],
-) -> None:
-    parts = [
-        batch_frame.AnswerPart(
-            np.array([len(record) for record, _ in rows], np.int64),
-            [tag_hash for _, tag_hash in rows],
-            [record for record, _ in rows],
-            41 + number,
-        )
-        for number, rows in enumerate(queues)
-        if rows
-    ]
-    assert batch_frame.encode_answers(parts) == [batch_frame.encode_answer(*part) for part in parts]
-
-
 GOOD = [request_record(Message(b"body", tag="a", properties={"p": "v"})) for _ in range(3)]
 
 

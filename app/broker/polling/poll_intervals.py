@@ -7,13 +7,16 @@ the time counts from the next poll on. Event loop only.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Final
 
 from app.broker.context import Context
 from app.broker.members.members import Members
 
 _Names = tuple[str, str]
 """Group and client id."""
+_UNPROMISED: Final = nullcontext()
+"""For a poll that is not watched."""
 
 
 class _Promise:
@@ -40,14 +43,17 @@ class PollIntervals:
         """Members that are watched."""
         return len(self._promises)
 
-    @contextmanager
-    def polling(self, group: str, client_id: str, interval_ms: int | None) -> Iterator[None]:
+    def polling(
+        self, group: str, client_id: str, interval_ms: int | None
+    ) -> AbstractContextManager[None]:
         """A poll is under way."""
-        names = group, client_id
-        if interval_ms is None:
-            self._promises.pop(names, None)
-            yield
-            return
+        if interval_ms is not None:
+            return self._promised((group, client_id), interval_ms)
+        self._promises.pop((group, client_id), None)
+        return _UNPROMISED
+
+    @contextmanager
+    def _promised(self, names: _Names, interval_ms: int) -> Iterator[None]:
         promise = self._promises.get(names)
         if promise is None:
             promise = self._promises[names] = _Promise()

@@ -95,7 +95,7 @@ class QueuePart(Struct):
     @property
     def has_records(self) -> bool:
         """Messages were found."""
-        return any(len(read.records) for read in self.reads)
+        return any(read.records for read in self.reads)
 
     @property
     def has_more(self) -> bool:

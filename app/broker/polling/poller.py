@@ -332,8 +332,7 @@ class Poller:
 
     async def _take_retries(self, poll: "_Poll", group: Group, one: Round) -> None:
         """Lease what the group has handed back: a quarter of the answer at most."""
-        for topic in poll.request.profile.topics:
-            high = self._store.bounds(retry_topic(group.name, topic), 0).max_offset
+        for topic, (high, _) in zip(poll.request.profile.topics, poll.seen_retries, strict=True):
             if not high or one.is_full:
                 continue
             subscription = self._groups.find(group.name, topic)
@@ -435,10 +434,12 @@ class _Poll:
         """One for each queue of the member that it has not paused: in the order of its positions,
         then those without one."""
         paused, offsets = self.request.paused, self.share.offsets
-        positions = self._valid_positions()
-        begins = {name: offset for name, offset in positions.items() if name in offsets}
-        if len(begins) < len(offsets):
+        begins = self._valid_positions()
+        if begins.keys() != offsets.keys():
+            begins = {name: offset for name, offset in begins.items() if name in offsets}
             begins = {**begins, **offsets, **begins}
+        if not (paused or kept):
+            return [QueuePart(name, offset) for name, offset in begins.items()]
         return [
             kept.get(name) or QueuePart(name, offset)
             for name, offset in begins.items()
@@ -451,10 +452,12 @@ class _Poll:
         generation, positions = self.request.generation, self.request.positions
         if generation is None or self.share.mode is GroupMode.BROADCAST:
             return positions
+        if generation >= self.share.assignment.generation:
+            return positions  # no queue has begun since
         void = {
-            QueueName(queue.topic, queue.queue_id)
-            for queue in self.share.assignment.assigned
-            if queue.since_generation > generation
+            QueueName(topic, queue_id)
+            for topic, queue_id, since_generation in self.share.assignment.assigned
+            if since_generation > generation
         }
         if not void:
             return positions
@@ -485,8 +488,8 @@ class _Poll:
         begins with when the group changed last."""
         if self.is_spent:  # a filter has not looked at all yet
             return f"{self.seen_changed}.more"
-        ends = sum(part.max_offset for part in self.parts)
-        retries = sum(high + returned for high, returned in self.seen_retries)
+        ends = sum([part.max_offset for part in self.parts])
+        retries = sum([high + returned for high, returned in self.seen_retries])
         return f"{self.seen_changed}.{ends}.{retries}.{self.is_paused:d}"
 
     def again_ms(self) -> int:

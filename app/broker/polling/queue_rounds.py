@@ -32,6 +32,9 @@ _TOGETHER_MIN: Final = 2
 _TOGETHER_MAX: Final = 128
 """Messages of a queue; more are read as quickly by themselves."""
 
+_UNKNOWN: Final = 0, None
+"""In place of what was read of a queue together with others."""
+
 NOT_READ: Final = "NOT_READ"
 EXPIRED: Final = "OFFSET_EXPIRED"
 OUT_OF_RANGE: Final = "OFFSET_OUT_OF_RANGE"
@@ -110,10 +113,11 @@ class Round:
         alone, and nothing else is in the answer.
         """
         known = self._read_together(sources)
-        for index, source in enumerate(sources):
+        known += [_UNKNOWN] * (len(sources) - len(known))
+        for source, (before, found) in zip(sources, known, strict=True):
             if self.is_full:
                 self._look(source)
-            elif index >= len(known) or not self._take_known(source.part, *known[index]):
+            elif found is None or not self._take_known(source.part, before, found):
                 await self._take(source, self._share_bytes)
         if not self.is_full and not self.is_spent:
             left = [source for source in sources if _may_give_more(source)]
@@ -132,24 +136,24 @@ class Round:
         bounds = store.bounds
         for source in sources:
             part = source.part
+            if source.wanted or source.end_offset is not None or source.is_done or part.is_error:
+                break
             (topic, queue_id), offset = part.queue, part.offset
             part.min_offset, part.max_offset = low, high = bounds(topic, queue_id)
-            count = min(left, high - offset)
-            is_within = low <= offset and 0 < count <= _TOGETHER_MAX and not part.is_error
-            is_all = source.wanted is None and source.end_offset is None and source.is_done is None
-            if not (is_within and is_all):
+            end = high if high - offset < left else offset + left
+            if not low <= offset < end <= offset + _TOGETHER_MAX:
                 break
-            asked.append((topic, queue_id, offset, offset + count))
+            asked.append((topic, queue_id, offset, end))
             lefts.append(left)
-            left -= count
+            left += offset - end
         if len(asked) < _TOGETHER_MIN:
             return []
         return list(zip(lefts, store.read_known(asked, self._share_bytes), strict=True))
 
-    def _take_known(self, part: QueuePart, left: int, found: ReadResult | None) -> bool:
+    def _take_known(self, part: QueuePart, left: int, found: ReadResult) -> bool:
         """Take what was read together with others when so many messages were `left` to be taken;
         False: the queue is to be read by itself."""
-        if found is None or left != self.messages_left:
+        if left != self.messages_left:
             return False
         size = total_bytes(found.records)
         if size > self.bytes_left:
@@ -157,7 +161,7 @@ class Round:
         part.offset = found.next_offset
         part.reads.append(found)
         part.status = PullStatus.FOUND
-        self.messages_left -= found.scanned
+        self.messages_left = left - found.scanned
         self.bytes_left -= size
         self.has_found = True
         return True

@@ -6,6 +6,8 @@ given back at once.
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import chain
+from operator import itemgetter
 from typing import Final
 
 from msgspec.structs import replace
@@ -50,6 +52,8 @@ from app.domain.limits import Limits
 from app.store import packed_bytes, total_bytes
 
 _OK: Final = 200
+_TOPIC: Final = itemgetter(0)
+"""Of the name of a queue, and of a subscription."""
 
 
 class Polling:
@@ -180,11 +184,11 @@ class Polling:
     ) -> None:
         """Raise unless the caller may read all topics that the poll names, and be the client."""
         profile = request.profile
-        topics = dict.fromkeys([topic for topic, _ in profile.subscriptions])
-        for queues in (profile.queues, request.positions, request.paused):
-            topics |= dict.fromkeys([topic for topic, _ in queues])
+        queues = chain(profile.queues, request.positions, request.paused)
+        topics = dict.fromkeys(map(_TOPIC, chain(profile.subscriptions, queues)))
         for entries in (request.commits, request.hand_backs):
-            topics |= dict.fromkeys([each.queue.topic for each in entries])
+            if entries:
+                topics |= dict.fromkeys([each.queue.topic for each in entries])
         exchange.require_each(Action.SUB, Kind.TOPIC, topics)
         await self._named.member(exchange, group, client_id)
         if request.settles is not None:

@@ -265,6 +265,22 @@ def test_damage_of_one_queue_is_not_given_and_the_others_are(is_unit: bool) -> N
     opened.store.close()
 
 
+@pytest.mark.parametrize(
+    ("at_once", "between", "is_read"), [(1, 10, True), (BLOCK_RECORDS, 1_000, False)]
+)
+def test_what_lies_in_one_piece_is_read_together(at_once: int, between: int, is_read: bool) -> None:
+    """Over what is in between, as far as it is little at a time, however much it is in all."""
+    opened = open_store(SimulatedFiles(), CONFIG, threads=False)
+    for _ in range(LARGE // at_once):
+        opened.append_frame([Message(b"some")] * at_once, queue_id=0)
+        opened.append_frame([Message(bytes(between))], queue_id=1)
+    opened.settle()
+    joined(opened, 0, in_place=False)
+    [found] = opened.store.read_known([("orders", 0, 0, LARGE)], 1 << 20)
+    assert (found is not None) == is_read
+    opened.store.close()
+
+
 class Taken:
     """Notes which fast paths are taken."""
 

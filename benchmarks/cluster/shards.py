@@ -1,11 +1,16 @@
 """What several shards cost: requests that are carried, batches that are parted, an idle cluster.
 
-    python -m benchmarks.cluster.shards [--runs 5] [--seconds 3]
+    python -m benchmarks.cluster.shards [--runs 3] [--windows 4] [--seconds 2]
 
 Three nodes lead a shard each, with a topic of three queues, one in each. All nodes, PostgreSQL and
 the load share the machine's cores, so what counts is the processor time a message of all nodes
 together; PostgreSQL's is not in it. What three processes cost more than one is measured of programs
 that do nothing (sinks), too: that much is the machine's. Needs wrk and PostgreSQL.
+
+One and three are there at the same time and take windows in turn, the other one first each time:
+the machine's speed moves by more within a minute than the two differ. A ratio is that of two
+windows that follow each other. Before the first one each log has filled the memory it may have, for
+memory that is new to the machine costs several times as much. A run begins with new processes.
 """
 
 import argparse
@@ -23,6 +28,7 @@ from typing import Final
 import httpx
 import psycopg
 
+from app.domain.limits import MIB
 from benchmarks.cluster.loads import (
     BODY,
     CONNECTIONS,
@@ -33,7 +39,7 @@ from benchmarks.cluster.loads import (
     send_path,
     spent_s,
 )
-from benchmarks.cluster.starting import started
+from benchmarks.cluster.starting import LOG_CACHE_MIB, started
 from benchmarks.load import Work, generate, wrk
 from benchmarks.rows import posting
 from benchmarks.servers import running
@@ -43,6 +49,10 @@ from tests.support.nodes.waiting import wait_until
 SHARDS: Final = ("a", "b", "c")
 BATCH_MESSAGES: Final = 300
 IDLE_S: Final = 20
+RATIOS_MIN: Final = 6
+"""Pairs from which on it is said between what half of them lie."""
+FILLING: Final = 1.5
+"""How much is written before the first window, of what the logs keep in memory."""
 SENDERS: Final = 3
 """Of frames, each with a connection."""
 PACED_SINGLES_PER_S: Final = 2_000
@@ -138,26 +148,39 @@ def measure_parted(found: Nodes, seconds: float, into: Figures) -> None:
         into[f"batch {where}"].append(cost)
 
 
-def measure_spread(found: Nodes, where: str, seconds: float, into: Figures) -> None:
-    """Requests for each queue at the node that leads it: a third of the connections each, and as
-    many at each node as at a lone one."""
-    alike = CONNECTIONS * len(found.pids)
-    for name, connections in (("spread single", CONNECTIONS), ("alike single", alike)):
-        run = partial(_singles_at_leaders, found.urls, connections, seconds)
-        rate, cost = found.cost_us(run, seconds)
-        into[f"{name} rate {where}"].append(rate)
-        into[f"{name} {where}"].append(cost)
+def fill_memory(found: Nodes) -> None:
+    """Write until the logs use memory again that they have given back."""
+    frames, messages = _at_leaders(found.urls, posting_frames), 0.0
+    while messages < FILLING * LOG_CACHE_MIB * MIB / len(BODY):
+        messages += _moved(frames, "", SENDERS, 1)
+
+
+def spread_cases(found: Nodes) -> dict[str, Callable[[float], float]]:
+    """By row, what gives a rate: requests for each queue at the node that leads it, with a third of
+    the connections each, and with as many at each node as at a lone one."""
+    single = _at_leaders(found.urls, _posting_one)
     frames = _at_leaders(found.urls, posting_frames)
-    for name, senders in (("spread frames", SENDERS), ("alike frames", SENDERS * len(found.pids))):
-        rate, cost = found.cost_us(partial(_moved, frames, "", senders, seconds), seconds)
-        into[f"{name} rate {where}"].append(rate)
-        into[f"{name} {where}"].append(cost)
-    for kind, work, per_second in (
-        ("single", _at_leaders(found.urls, _posting_one), PACED_SINGLES_PER_S),
-        ("frames", frames, PACED_FRAMES_PER_S),
-    ):
-        run = partial(_moved, _paced(work, per_second), "", SENDERS, seconds)
-        into[f"paced {kind} {where}"].append(found.cost_us(run, seconds)[1])
+    alike = len(found.pids)
+    return {
+        "spread single": partial(_singles_at_leaders, found.urls, CONNECTIONS),
+        "alike single": partial(_singles_at_leaders, found.urls, CONNECTIONS * alike),
+        "spread frames": partial(_moved, frames, "", SENDERS),
+        "alike frames": partial(_moved, frames, "", SENDERS * alike),
+        "paced single": partial(_moved, _paced(single, PACED_SINGLES_PER_S), "", SENDERS),
+        "paced frames": partial(_moved, _paced(frames, PACED_FRAMES_PER_S), "", SENDERS),
+    }
+
+
+def measure_spread(one: Nodes, three: Nodes, windows: int, seconds: float, into: Figures) -> None:
+    """Each row of one process and of three in turn."""
+    both = {"one": (one, spread_cases(one)), "three": (three, spread_cases(three))}
+    for row in spread_cases(one):
+        for number in range(windows):
+            for where in sorted(both, reverse=bool(number % 2)):
+                found, cases = both[where]
+                rate, cost = found.cost_us(partial(cases[row], seconds), seconds)
+                into[f"{row} rate {where}"].append(rate)
+                into[f"{row} {where}"].append(cost)
 
 
 def _singles_at_leaders(urls: list[str], connections: int, seconds: float) -> float:
@@ -251,40 +274,52 @@ def _table(figures: Figures, dropped: Figures) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for name, sooner, later, row in _ROWS:
         first, second = figures[f"{row} {sooner}"], figures[f"{row} {later}"]
+        if not first:
+            continue
         middle = f"{sooner} {median(first):.3g} | {later} {median(second):.3g}"
         of_sinks = dropped[f"{row} {sooner}"], dropped[f"{row} {later}"]
-        control = f"{_ratio(*of_sinks):.2f}" if all(of_sinks) else ""
-        yield f"| {name} | {middle} | {_ratio(first, second):.2f} | {control} |"
+        control = _ratio(*of_sinks) if all(of_sinks) else ""
+        yield f"| {name} | {middle} | {_ratio(first, second)} | {control} |"
     for name, row in (
         ("statements a second on the database", "idle statements"),
         ("processor time of the nodes, % of a core", "idle processor"),
     ):
-        yield f"| idle: {name} | | {median(figures[row]):.3g} | | |"
+        if figures[row]:
+            yield f"| idle: {name} | | {median(figures[row]):.3g} | | |"
 
 
-def _ratio(first: list[float], second: list[float]) -> float:
-    """Of each second value to its first one, in the middle."""
-    return median(of / to for to, of in zip(first, second, strict=True))
+def _ratio(first: list[float], second: list[float]) -> str:
+    """Of each second value to its first one: the middle, and where there are enough of them between
+    what half of them lie."""
+    ratios = [of / to for to, of in zip(first, second, strict=True)]
+    if len(ratios) < RATIOS_MIN:
+        return f"{median(ratios):.2f}"
+    low, middle, high = quantiles(ratios, n=4)
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--seconds", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--windows", type=int, default=4)
+    parser.add_argument("--seconds", type=int, default=2)
+    parser.add_argument("--only-spread", action="store_true", help="one beside three, nothing else")
     options = parser.parse_args()
     figures: Figures = defaultdict(list)
     dropped: Figures = defaultdict(list)
     server = PostgresServer.create()
     try:
         for number in range(options.runs):
-            for where, count in (("one", 1), ("three", 3)):
-                with sinks(count) as found:
-                    measure_spread(found, where, options.seconds, dropped)
-            with nodes(server, SHARDS[:1]) as one:
-                measure_spread(one, "one", options.seconds, figures)
+            with sinks(1) as one, sinks(3) as three:
+                measure_spread(one, three, options.windows, options.seconds, dropped)
             with nodes(server, SHARDS) as three:
-                measure_spread(three, "three", options.seconds, figures)
+                with nodes(server, SHARDS[:1]) as one:
+                    fill_memory(one)
+                    fill_memory(three)
+                    measure_spread(one, three, options.windows, options.seconds, figures)
+                if options.only_spread:
+                    continue
                 measure_carried(three, options.seconds, figures)
                 measure_parted(three, options.seconds, figures)
                 if number == 0:

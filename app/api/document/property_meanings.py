@@ -31,7 +31,8 @@ MEANINGS: Final[dict[str, str]] = {
     "body_bytes": "Size of the body",
     "born_time_ms": "When the message was made by the producer's clock, epoch milliseconds",
     "by_target": "Letters by the topic that they would go to",
-    "check_time_ms": "When the producer is asked for a decision, epoch milliseconds",
+    "check_time_ms": "When the producer is asked next for a decision; once there is one, when it "
+    "was to be asked first. Epoch milliseconds",
     "checks": "How often the producer group was asked for the decision",
     "clamped": "What was asked for is not readable; the nearest that is was taken",
     "client_id": "The client",

@@ -62,6 +62,8 @@ class Transaction:
     """Why it was rolled back, when the producer did not say so."""
     queue_offset: int | None = None
     next_check_s: float = 0.0
+    next_check_ms: int = 0
+    """The same by the wall clock, to be shown. Only while it is prepared."""
     generation: int = 0
     """Of the topic, while it is prepared; 0: not known, of an earlier version."""
     counts_when_asked: bool = False
@@ -132,8 +134,9 @@ class TransactionTable:
         transaction.checks = self._checked.pop(transaction.transaction_id, transaction.checks)
         passed_ms = max(now_ms - transaction.prepared_ms, 0)  # the clock may have been set back
         first_s = (transaction.check_after_ms - passed_ms) / 1_000
-        wait_s = first_s if transaction.checks == 0 else self._interval_s
-        transaction.next_check_s = now_s + max(wait_s, 0.0)
+        wait_s = max(first_s if transaction.checks == 0 else self._interval_s, 0.0)
+        transaction.next_check_s = now_s + wait_s
+        transaction.next_check_ms = now_ms + round(wait_s * 1_000)
         self.pending[transaction.transaction_id] = transaction
         heappush(self._schedule, (transaction.next_check_s, transaction.transaction_id))
 
@@ -209,6 +212,7 @@ class TransactionTable:
                 overdue.append(transaction)
             # Counted from now on, so that the time when the node was down asks nobody.
             transaction.next_check_s = now_s + self._interval_s
+            transaction.next_check_ms += round((transaction.next_check_s - at_s) * 1_000)
             heappush(schedule, (transaction.next_check_s, transaction_id))
         return due, overdue
 

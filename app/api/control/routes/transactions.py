@@ -49,6 +49,8 @@ class TransactionDocument(AnswerModel):
 
     @classmethod
     def of(cls, transaction: Transaction) -> Self:
+        is_asked = transaction.state is TransactionState.PREPARED
+        first_ms = transaction.prepared_ms + transaction.check_after_ms
         return cls(
             transaction_id=transaction.transaction_id,
             message_id=transaction.transaction_id,
@@ -59,7 +61,7 @@ class TransactionDocument(AnswerModel):
             queue_id=transaction.queue_id,
             queue_offset=transaction.queue_offset,
             prepared_ms=transaction.prepared_ms,
-            check_time_ms=transaction.prepared_ms + transaction.check_after_ms,
+            check_time_ms=transaction.next_check_ms if is_asked else first_ms,
             checks=transaction.checks,
             decided_ms=transaction.decided_ms,
             reason=transaction.reason,

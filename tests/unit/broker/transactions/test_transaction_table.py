@@ -87,6 +87,8 @@ class Harness:
             assert self.checks[each.transaction_id] == CHECKS_MAX
         for name in expected:
             self.due_s[name] = self.now_s + INTERVAL_S
+        for name, each in self.table.pending.items():
+            assert each.next_check_ms == self.due_s[name] * 1_000
 
     def take(self, count: int) -> None:
         for group in ("pg0", "pg1"):

@@ -31,6 +31,7 @@ from app.broker.retries_and_dead_letters import dead_letter, retry_copy
 from app.broker.row_faults import is_of_message
 from app.broker.tracing.message_trace import MessageTrace
 from app.broker.tracing.trace_notes import TraceKind
+from app.domain.durations import format_duration
 from app.domain.errors import CurlewError, DiskFull
 from app.domain.limits import DEAD_LETTER_RETENTION_MS, MIB
 from app.domain.message import Message, StoredMessage
@@ -411,7 +412,7 @@ class FailedDeliveries:
         if isinstance(decision, Again):
             is_expired = item.lease.failure in (EXPIRED, LOST)
             kind = TraceKind.EXPIRED if is_expired else TraceKind.NACKED
-            detail = f"{detail}; again in {decision.delay_ms} ms"
+            detail = f"{detail}; again in {format_duration(decision.delay_ms)}"
         self._note_end(kind, item, detail, letter)
 
     def _note_end(

@@ -107,7 +107,7 @@ async def test_through_retries_to_a_dead_letter() -> None:
         )
         delayed = await look(world, sent)
         assert (delayed.standing, delayed.attempt) == (DeliveryState.DELAYED, 1)
-        assert delayed.reason == "why; again in 10000 ms"
+        assert delayed.reason == "why; again in 10s"
         await world.lapse(s=10)
         ready = await look(world, sent)
         assert (ready.standing, ready.attempt) == (DeliveryState.RETRYING, 2)

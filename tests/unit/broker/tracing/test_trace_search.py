@@ -68,7 +68,7 @@ async def test_a_message_is_followed_from_its_producer_to_its_end() -> None:
         ]
         sent, nacked, acked = events[0], events[2], events[5]
         assert (sent.address, sent.duration_ms) == ("10.0.0.7", 2.0)
-        assert (nacked.detail, nacked.attempt) == ("no stock; again in 0 ms", 1)
+        assert (nacked.detail, nacked.attempt) == ("no stock; again in 0ms", 1)
         assert (acked.topic, acked.queue_id, acked.queue_offset) == (TOPIC, 0, 0)
 
 

@@ -22,7 +22,7 @@ def test_each_delivery_has_its_end() -> None:
             event(TraceKind.DELIVERED, 10, attempt=1),
             event(TraceKind.DELIVERED, 11, "audit", 1),
             event(TraceKind.EXTENDED, 12),
-            event(TraceKind.NACKED, 15, attempt=1, detail="no stock; again in 0 ms"),
+            event(TraceKind.NACKED, 15, attempt=1, detail="no stock; again in 0ms"),
             event(TraceKind.ACKED, 31, "audit"),
             event(TraceKind.DELIVERED, 40, attempt=2),
             event(TraceKind.DEAD_LETTERED, 47, attempt=2, detail="rejected", copy=5),
@@ -34,7 +34,7 @@ def test_each_delivery_has_its_end() -> None:
         ("audit", 1, TraceKind.ACKED, 20, 0, None),
         ("billing", 2, TraceKind.DEAD_LETTERED, 7, 0, 5),
     ]
-    assert [each.reason for each in found] == ["no stock; again in 0 ms", None, "rejected"]
+    assert [each.reason for each in found] == ["no stock; again in 0ms", None, "rejected"]
 
 
 def test_what_is_held_has_no_end() -> None:

@@ -166,9 +166,8 @@ class Gateway:
         except CurlewError as error:
             self._note_denial(exchange, error)
             await self._slow_down(exchange, error)
-            await _answer_problem(
-                exchange, self._of_send(exchange, error, name) if sends else error
-            )
+            self._of_send(exchange, error, name if sends else None)
+            await _answer_problem(exchange, error)
         except (ClientGone, asyncio.CancelledError) as end:
             await self._end_early(exchange, end, name if sends else None)
         except Exception:  # noqa: BLE001  # the last resort: logged with its traceback
@@ -239,11 +238,16 @@ class Gateway:
                 await asyncio.sleep(min(wait_s, BEGINNING_SECONDS_MAX))
                 await exchange.mute(wait_s - BEGINNING_SECONDS_MAX)
 
-    def _of_send(self, exchange: RequestContext, error: CurlewError, topic: str) -> CurlewError:
-        """Why a send failed, with what is known of the message; counted."""
+    def _of_send(self, exchange: RequestContext, error: CurlewError, topic: str | None) -> None:
+        """Say what is known of the message where it is a send, and count it. `topic` is None for
+        all else, and for a send that was not let in, of which nothing was looked at."""
+        if topic is None:
+            if self._router.sends(exchange.scope):
+                error.outcome = "not_stored"
+            return
         if self._send_failed is not None:
             self._send_failed(exchange, stored_name(exchange.namespace, topic), error.code)
-        return with_outcome_of_send(error)
+        with_outcome_of_send(error)
 
     async def _end_early(
         self, exchange: RequestContext, end: BaseException, sends_to: str | None
@@ -266,7 +270,7 @@ class Gateway:
             outcome=None if sends_to is None else "unknown",
         )
         if sends_to is not None:
-            error = self._of_send(exchange, error, sends_to)
+            self._of_send(exchange, error, sends_to)
         await _answer_problem(exchange, error)
 
     def _end(self, exchange: RequestContext, operation_id: str, seconds: float) -> None:

@@ -5,6 +5,7 @@ answered 405 here, since FastAPI does not know it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Final
 from urllib.parse import unquote
@@ -61,6 +62,13 @@ class Router:
                     self._recent.clear()
                 self._recent[key] = found
         return found
+
+    def sends(self, scope: Scope) -> bool:
+        """Whether it is a send. Remembers nothing, so that strangers may ask."""
+        with suppress(MethodNotAllowed):
+            found = self._look_up(scope)
+            return found is not None and found[0].sends
+        return False
 
     def _look_up(self, scope: Scope) -> Route | None:
         raw_path: bytes | None = scope.get("raw_path")

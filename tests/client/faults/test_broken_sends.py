@@ -12,6 +12,7 @@ from curlew_client import (
     ConnectionFailed,
     CurlewError,
     NotCurlew,
+    SendFuture,
     SendResult,
     TimedOut,
     TooMuchUnderWay,
@@ -29,6 +30,7 @@ from tests.support.clients.scripted_node import (
     scripted,
     stored,
 )
+from tests.support.nodes.waiting import until
 
 Send = Callable[..., SendResult]
 
@@ -164,8 +166,10 @@ def test_what_is_not_on_the_medium_in_time_is_told(send: Send) -> None:
 def test_each_wrong_answer_has_a_sentence(
     send: Send, step: Any, kind: type[Exception], words: str
 ) -> None:
-    with scripted(step) as node, pytest.raises(kind, match=words):
+    with scripted(step) as node, pytest.raises(kind, match=words) as caught:
         send(node.url, retries=0)
+    assert isinstance(caught.value, CurlewError)
+    assert caught.value.outcome == "unknown", "it is not said, so nobody can tell"
 
 
 @both
@@ -223,3 +227,15 @@ def test_a_cancelled_send_leaves_its_lane() -> None:
     with scripted(hung) as node:
         asyncio.run(send())
     assert numbers(node) == [("1", "0"), ("2", "0")]
+
+
+def test_what_the_end_of_the_loop_cuts_off_may_be_stored() -> None:
+    async def begin() -> SendFuture:
+        future = await AsyncClient(node.url).send_async("orders", b"x")
+        await until(lambda: bool(node.sends))
+        return future
+
+    with scripted(hung) as node:
+        failure = asyncio.run(begin()).exception()
+    assert isinstance(failure, CurlewError)
+    assert failure.outcome == "unknown"

@@ -82,6 +82,17 @@ async def test_every_operation_asks_for_a_key() -> None:
     assert refused == {each.operation_id for each in OPERATIONS} - OPEN
 
 
+async def test_who_is_not_let_in_has_stored_nothing_and_a_send_says_so() -> None:
+    asked = gateway()
+    for operation in OPERATIONS:
+        if operation.operation_id not in OPEN and operation.method != "HEAD":
+            answer = await call(asked, operation.method, path_of(operation.path))
+            outcome = "not_stored" if operation.sends else None
+            assert answer.json().get("outcome") == outcome, operation.operation_id
+    wrong_method = await call(asked, "PATCH", "/v1/topics/orders/messages")
+    assert (wrong_method.status, wrong_method.json().get("outcome")) == (401, None)
+
+
 async def test_an_operation_that_is_open_by_mistake_is_noticed() -> None:
     asked = gateway()
     asked._admission._open_paths |= {"/v1/topics"}

@@ -55,6 +55,8 @@ class TimedOut(CurlewError, TimeoutError):
 class NotCurlew(CurlewError):
     """Something answered at the address, and it is not a Curlew node."""
 
+    outcome = "unknown"
+
 
 class ClientClosed(CurlewError):
     """The client was closed, or is used in a process that was forked from its own."""

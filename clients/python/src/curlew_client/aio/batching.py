@@ -191,11 +191,12 @@ async def _outcome_of(work: Awaitable[Outcomes]) -> Outcomes:
     except CurlewError as error:
         return error
     except asyncio.CancelledError:
-        return CurlewError("the event loop ended while the message was under way")
+        failure = CurlewError("the event loop ended while the message was under way")
     except Exception as error:  # noqa: BLE001  # one of the messages cannot be encoded
         failure = CurlewError(f"the batch cannot be sent: {error}")
         failure.__cause__ = error
-        return failure
+    failure.outcome = "unknown"
+    return failure
 
 
 def _not_sent(before: CurlewError) -> CurlewError:

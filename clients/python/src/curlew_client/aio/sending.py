@@ -72,9 +72,11 @@ class AsyncSender:
             if not (session.options.idempotent and request.is_numbered):
                 return await self._send_in(None, request, way, deadline_s, retries)
             return await self._send_numbered(request, way, deadline_s, retries)
-        except ServiceError as error:
-            if error.outcome == "stored" and request.is_numbered:  # before; where is forgotten
-                return None
+        except CurlewError as error:
+            if error.outcome is None:  # of a proxy, or an older node
+                error.outcome = "unknown"
+            if error.outcome == "stored" and request.is_numbered:
+                return None  # it was stored before, and where is forgotten
             raise
         finally:
             self._slots.release()

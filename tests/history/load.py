@@ -13,10 +13,12 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
+import httpx
+
 from tests.crash.sweeps.disks import fill
 from tests.history.ending import dead_letters, drain
 from tests.history.events import Drained, Event, NodeDied
-from tests.history.worker import GROUP, TOPIC, Client
+from tests.history.worker import GROUP, KEY, TOPIC, Client
 from tests.history.workers import INVISIBLE_MS, Workers
 from tests.support.nodes.fork_server import RETENTION_SECONDS
 from tests.support.nodes.free_ports import free_port
@@ -43,7 +45,8 @@ class Load:
         auto_create_groups: bool,
         disk: Path | None,
     ) -> None:
-        self._data = (disk or directory) / "data"
+        self.data_dir = (disk or directory) / "data"
+        self._key: str | None = None
         self._disk = disk
         self._auto_create_groups = auto_create_groups
         self._order = order
@@ -52,9 +55,9 @@ class Load:
         self._events: list[Event] = []
         if self._clock is not None:
             self.step_clock("+0")
-        self._port = free_port()
+        self.port = free_port()
         self._node = self._start()
-        self._client = Client(self._port)
+        self._client = Client(self.port)
         self._make_topic()
 
     def _start(self) -> RunningNode:
@@ -70,7 +73,7 @@ class Load:
                 "FAKETIME_CACHE_DURATION": "1",
                 "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             }
-        return start_node(self._data, "--port", str(self._port), environment=environment)
+        return start_node(self.data_dir, "--port", str(self.port), environment=environment)
 
     def _make_topic(self) -> None:
         topic = {"queues": QUEUES, "flush": "async"}
@@ -86,13 +89,32 @@ class Load:
     @property
     def url(self) -> str:
         """Of the node, in all its lives."""
-        return f"http://127.0.0.1:{self._port}"
+        return f"http://127.0.0.1:{self.port}"
+
+    def http(self) -> httpx.Client:
+        """A client of the node, with the load's key."""
+        headers = {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
+        return httpx.Client(base_url=self.url, headers=headers)
+
+    def sign_in(self, key: str) -> None:
+        """The node asks for keys: show this one, also in the workers that start from now on."""
+        self._key = key
+        self._client.close()
+        self._client = Client(self.port, key)
 
     # --- workers
 
-    def work(self, role: str, name: str, module: str = "tests.history.worker") -> None:
-        """Start a worker."""
-        self._workers.start(role, name, self._port, module)
+    def work(
+        self,
+        role: str,
+        name: str,
+        module: str = "tests.history.worker",
+        *,
+        port: int | None = None,
+    ) -> None:
+        """Start a worker. `port`: of what stands before the node."""
+        prefix = () if self._key is None else ("env", f"{KEY}={self._key}")
+        self._workers.start(role, name, port or self.port, module, prefix)
 
     def recorded(self) -> int:
         """Lines that the workers have written so far."""

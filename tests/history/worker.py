@@ -8,6 +8,7 @@ last. SIGTERM ends it after the request in progress.
 
 import http.client
 import json
+import os
 import random
 import signal
 import sys
@@ -24,6 +25,8 @@ GROUP: Final = "judged"
 KEYS: Final = 12
 WAIT_SECONDS: Final = 0.5
 REQUEST_SECONDS: Final = 10.0
+KEY: Final = "CURLEW_KEY"
+"""In the environment of a worker: the API key that it shows."""
 
 STOPPING = threading.Event()
 
@@ -38,12 +41,13 @@ class Answer(NamedTuple):
 class Client:
     """HTTP to the node, with a new connection after each failure."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, key: str | None = None) -> None:
         self.port = port
+        self._headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         self._connection: http.client.HTTPConnection | None = None
 
     def call(self, method: str, path: str, body: object = None, **headers: str) -> Answer:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        named = {name.replace("_", "-"): value for name, value in headers.items()} | self._headers
         encoded: str | None = None
         if isinstance(body, str):
             encoded = body
@@ -75,7 +79,8 @@ class Worker:
     """Between one send and the next."""
 
     def __init__(self, port: int, file: Path, name: str, seed: int, invisible_ms: int) -> None:
-        self.client = Client(port)
+        self.client = Client(port, os.environ.get(KEY))
+        self.file = file
         self._file = file.open("ab", buffering=0)
         self.name = name
         self.random = random.Random(seed)

@@ -5,6 +5,10 @@ test_kills.py, judged by the history's checker:
                         test_faults_of_a_node_lose_and_double_nothing
     handlers that raise, hang or block the loop
                         test_handlers_that_raise_hang_and_block_lose_nothing
+test_hanging_proxy.py, judged by it:
+    hanging proxy       test_a_hanging_proxy_loses_and_doubles_nothing
+test_wrong_keys.py, judged by it:
+    wrong key           test_wrong_keys_lose_and_double_nothing
 test_broken_sends.py, against a scripted server:
     hanging proxy       test_what_hangs_ends_with_the_budget
 ../consuming/test_consumer.py:

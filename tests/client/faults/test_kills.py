@@ -5,7 +5,7 @@ Control: the judge sees what is lost, doubled, or stored though it was said not 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,10 @@ PRODUCERS = ("send", "gather", "batch")
 STEP_EVENTS = 300
 
 
-def stored(url: str) -> Counter[str]:
+def stored(load: Load) -> Counter[str]:
     """How often each body is in the topic."""
     found: Counter[str] = Counter()
-    with httpx.Client(base_url=url) as http:
+    with load.http() as http:
         for queue_id in range(QUEUES):
             offset, end = 0, 1
             while offset < end:
@@ -99,14 +99,23 @@ def without_room(load: Load) -> None:
 FAULTS: list[Fault] = [killed, terminated, frozen, clock_stepped, without_room]
 
 
-def begin(load: Load, *workers: str) -> None:
-    """Producers of each kind, a worker, a poller, and a consumer that the judge looks at."""
-    for role in PRODUCERS:
-        load.work(role, f"p-{role}", MODULE)
-    load.work("poll", "poller", MODULE)
+def begin(
+    load: Load,
+    *workers: str,
+    producers: Sequence[str] = PRODUCERS,
+    module: str = MODULE,
+    port: int | None = None,
+) -> None:
+    """Producers of each kind, a worker, a poller, and a consumer that the judge looks at.
+
+    `port`: of what stands between all but the last one and the node.
+    """
+    for role in producers:
+        load.work(role, f"p-{role}", module, port=port)
+    load.work("poll", "poller", module, port=port)
     load.work("consume", "c0")
     for role in workers:
-        load.work(role, {"work": "worker"}.get(role, role), MODULE)
+        load.work(role, {"work": "worker"}.get(role, role), module, port=port)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[each.__name__ for each in FAULTS])
@@ -140,16 +149,22 @@ def test_handlers_that_raise_hang_and_block_lose_nothing(tmp_path: Path) -> None
         assert handled(load, "block")
 
 
-def come_to_rest_and_judge(load: Load, *workers: str) -> None:
-    """Everything is handled by one of the workers and by the poller, and no promise is broken."""
-    load.end_workers(*[f"p-{role}" for role in PRODUCERS])
-    bodies = stored(load.url)
+def come_to_rest_and_judge(
+    load: Load, *workers: str, producers: Sequence[str] = PRODUCERS
+) -> list[Sent]:
+    """Everything is handled by one of the workers and by the poller, and no promise is broken.
+
+    Returns what was sent without an answer and is stored.
+    """
+    load.end_workers(*[f"p-{role}" for role in producers])
+    bodies = stored(load)
     for names in (workers, ("poller",)):
         wait_until(lambda: handled(load, *names) >= bodies.keys(), within_s=60)  # noqa: B023
     load.end_workers()
     load.drain()
     events = load.events()
-    lags = [httpx.get(f"{load.url}/v1/groups/{each}/lag").json() for each in (WORKED, POLLED)]
+    with load.http() as http:
+        lags = [http.get(f"/v1/groups/{each}/lag").json() for each in (WORKED, POLLED)]
     sent = Counter(event.outcome for event in events if isinstance(event, Sent))
     print(f"sent {dict(sent)}, stored {bodies.total()}")
     assert sent["ok"] > STEP_EVENTS // 2
@@ -158,6 +173,8 @@ def come_to_rest_and_judge(load: Load, *workers: str) -> None:
     assert check(judged, Rules(max_attempts=MAX_ATTEMPTS)) == {}
     for lag in lags:
         assert (lag["ready"], lag["in_flight"]) == (0, 0), "all is settled at the end"
+    sends = [event for event in events if isinstance(event, Sent)]
+    return [event for event in sends if event.outcome == "unknown" and bodies[event.body]]
 
 
 def handled(load: Load, *names: str) -> set[str]:

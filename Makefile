@@ -136,6 +136,7 @@ lock: .venv/test.stamp ## pin requirements/*.txt anew; ARGS=--upgrade takes newe
 		pyproject.toml spark_connector/pyproject.toml requirements/demo.in
 	$(LOCK) -o requirements/test.txt -c requirements/build.txt -c requirements/demo.txt \
 		pyproject.toml spark_connector/pyproject.toml requirements/demo.in requirements/test.in
+	$(LOCK) -o requirements/bench.txt -c requirements/test.txt requirements/bench.in
 
 venv: .venv/run.stamp ## make .venv with what a node needs
 

@@ -16,4 +16,4 @@ class Row:
     runs: int | None = None
     """Of rows that take long; None: as asked."""
     missing: Callable[[], list[str]] = list
-    """Debian packages that the row needs and this machine does not have."""
+    """What the row needs and this machine does not have: Debian packages, and what pip installs."""

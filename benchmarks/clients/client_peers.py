@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks import peers
 from benchmarks.clients.client_rows import (
     BODY,
+    FRAME_MESSAGES,
     LEASED,
     STORED_FRAMES,
     Measure,
@@ -34,9 +35,12 @@ from benchmarks.servers import node
 STREAM = "bench"
 SUBJECT = "bench.orders"
 GROUP = "bench"
-PIPELINE = 64
-"""Commands of one pipeline of redis-py: its pages show hundreds at most."""
+CLIENTS = "-r requirements/bench.txt (pip)"
+PIPELINE = FRAME_MESSAGES
+"""Commands of one pipeline of redis-py: as many as a batch of ours has messages."""
 STORED = STORED_FRAMES * 1_000
+REDIS_STORED = 1_000_000
+"""redis-py reads faster than both others."""
 
 
 def beside_peer(
@@ -103,7 +107,9 @@ def redis_leases(address: str, _number: int) -> Iterator[int]:
     client: Any = import_module("redis").Redis.from_url(address)
     yield 0
     while True:
-        [(_, messages)] = client.xreadgroup(GROUP, "one", {STREAM: ">"}, count=LEASED)
+        found = client.xreadgroup(GROUP, "one", {STREAM: ">"}, count=LEASED)
+        assert found, "the stream is read to its end"
+        [(_, messages)] = found
         client.xack(STREAM, GROUP, *(each for each, _ in messages))
         yield len(messages)
 
@@ -188,9 +194,9 @@ def nats_leases(address: str, _number: int) -> Iterator[int]:
 
 
 def _missing(package: str, module: str) -> list[str]:
-    """What has to be installed: the server, of Debian, and the client, of pip."""
+    """What has to be installed: the server, of Debian, and the clients, by pip."""
     found = peers.missing(package)
-    return found if find_spec(module) else [*found, f"{module}-py (pip)"]
+    return found if find_spec(module) else [*found, CLIENTS]
 
 
 _redis = partial(Row, missing=partial(_missing, "redis-server", "redis"))
@@ -204,12 +210,12 @@ CLIENT_PEER_ROWS = [
     _nats("Python client, send, asyncio, beside nats-py", "msg/s", "JetStream publish", "",
           beside_peer(nats, gathering(_by_nats), sends_at_once)),
     _redis("Python client, send_async, beside redis-py", "msg/s",
-           f"XADD, pipeline of {PIPELINE}", "",
+           f"XADD, pipeline of {PIPELINE:,}", "",
            beside_peer(redis, redis_pipelines, batched_sends)),
     _nats("Python client, send_async, beside nats-py", "msg/s", "JetStream publish_async", "",
           beside_peer(nats, nats_batches, batched_sends)),
     _redis("Python client, worker, beside redis-py", "msg/s", f"XREADGROUP {LEASED}, XACK", "",
-           beside_peer(partial(redis, stored=STORED), redis_leases, leasing,
+           beside_peer(partial(redis, stored=REDIS_STORED), redis_leases, leasing,
                        stored_frames=STORED_FRAMES)),
     _nats("Python client, worker, beside nats-py", "msg/s", f"fetch {LEASED}, ack", "",
           beside_peer(partial(nats, stored=STORED), nats_leases, leasing,

@@ -9,7 +9,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 REQUIREMENTS = REPOSITORY / "requirements"
 PIN = re.compile(r"^([a-z0-9-]+)==([^ ;]+)(?: ; [^\\]*)? *\\$")
-PINNED = ("build", "run", "demo", "test")
+PINNED = ("build", "run", "demo", "test", "bench")
 OURS = {"curlew-client"}
 """Installed from this repository: what they need is pinned, they are not."""
 

@@ -34,7 +34,13 @@ from app.api.formats.cloudevents import (
     attributes_of_headers,
 )
 from app.api.formats.dedup_headers import DUPLICATE, IDEMPOTENCY_KEY, claim_of
-from app.api.formats.merging import Entry, entries_of, is_small, message_to_send
+from app.api.formats.merging import (
+    Entry,
+    entries_of,
+    is_small,
+    message_beside_body,
+    message_to_send,
+)
 from app.api.formats.mq_headers import (
     BATCH_OPTIONS,
     TRACE_HEADERS,
@@ -71,7 +77,9 @@ from app.api.http.errors import (
 )
 from app.api.http.parameters import Query
 from app.api.http.request_context import (
+    HEAD,
     WHOLE_BODY,
+    HeadMemory,
     RequestContext,
     batch_too_large,
     body_too_large,
@@ -131,20 +139,35 @@ class Sending:
     async def send(self, exchange: RequestContext, topic: str) -> None:
         headers = exchange.headers
         kind, content_type = media.send_content(headers.get(b"content-type"))
-        if (
-            exchange.mq_headers
-            or exchange.scope["query_string"]
+        is_plain = not (
+            exchange.scope["query_string"]
             or kind != "raw"
             or not _SPECIAL_HEADERS.isdisjoint(headers)
             or self._broker.hooks.is_on
-        ):
-            await self._send_with_options(exchange, topic, kind, content_type)
+        )
+        said: Message | None = None
+        options: SendOptions | None = None
+        if is_plain and exchange.mq_headers:
+            head: HeadMemory | None = exchange.scope.get(HEAD)
+            said = None if head is None else head.message
+            if said is None:
+                options = read_send_options(exchange.mq_headers, headers, b"")
+                said = message_beside_body(options)
+                if head is not None and not head.ends_alike:
+                    head.message = said
+            is_plain = said is not None
+        if not is_plain:
+            await self._send_with_options(exchange, topic, kind, content_type, options)
             return
         if WHOLE_BODY in exchange.scope:
             body = exchange.take_body(self._limits.body_bytes_max, body_too_large)
         else:
             body = await exchange.read_body(self._limits.body_bytes_max, body_too_large)
-        message = Message(body, content_type=content_type)
+        if said is None:
+            message = Message(body, content_type=content_type)
+        else:
+            of_keys = said.keys, said.sharding_key
+            message = Message(body, said.tag, *of_keys, said.properties, content_type)
         known = self._plain.find(exchange, topic)
         figures = self._broker.statistics.topic(topic) if known is None else None
         began_s = perf_counter()
@@ -161,11 +184,17 @@ class Sending:
         await exchange.answer(201, [media.JSON_HEADER, message_id, timing], answer)
 
     async def _send_with_options(
-        self, exchange: RequestContext, topic: str, kind: media.BodyKind, content_type: str | None
+        self,
+        exchange: RequestContext,
+        topic: str,
+        kind: media.BodyKind,
+        content_type: str | None,
+        options: SendOptions | None = None,
     ) -> None:
-        """A send with options; a task where it waits for more than the store."""
+        """A send with options, read already or not; a task where it waits for more than the
+        store."""
         headers = exchange.headers
-        options = read_send_options(exchange.mq_headers, headers, exchange.query)
+        options = options or read_send_options(exchange.mq_headers, headers, exchange.query)
         if self._broker.hooks.is_on or options.timeout_s is not None or options.keep_encoding:
             await in_task()
         name_client(exchange, options.client_id)

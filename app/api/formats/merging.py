@@ -82,6 +82,26 @@ def message_to_send(
     return MessageToSend(merged(message_of(envelope), options), queue_id, due)
 
 
+def message_beside_body(options: SendOptions) -> Message | None:
+    """The message without its body and content type, where `options` have nothing but tag, keys,
+    sharding key and properties; None: they also say who sends, how, or when."""
+    of_message = SendOptions(
+        tag=options.tag,
+        keys=options.keys,
+        sharding_key=options.sharding_key,
+        properties=options.properties,
+    )
+    if options != of_message:
+        return None
+    return Message(
+        b"",
+        tag=options.tag,
+        keys=options.keys or (),
+        sharding_key=options.sharding_key,
+        properties=options.properties,
+    )
+
+
 def merged(message: Message, options: SendOptions) -> Message:
     """`message` with what `options` add to it; `InvalidRequest` where they contradict it."""
     properties = dict(message.properties)

@@ -14,6 +14,7 @@ from app.api.http.rate_limit_headers import quota_headers
 from app.domain.access.caller import OPEN, KeyHolder
 from app.domain.access.standing import Permission, Standing
 from app.domain.errors import BatchTooLarge, BodyTooLarge, CurlewError, InvalidRequest
+from app.domain.message import Message
 from app.domain.positions import TimestampMs
 from app.store import FilePart
 
@@ -154,6 +155,7 @@ class HeadMemory:
         "ends_alike",
         "holder",
         "keyring",
+        "message",
         "opened",
         "permission",
     )
@@ -172,6 +174,9 @@ class HeadMemory:
         """Whose key it has; None: nobody was asked for one."""
         self.permission: Permission | None = None
         """What was decided for the holder, by who decides; None: nothing so far."""
+        self.message: Message | None = None
+        """Of a send: what its `MQ-*` headers say of the message, without body and content type;
+        None: they were not read so far, or say more."""
         self.carried: tuple[object, bytes] | None = None
         """The head as it goes to another node, behind what it is made of beside this one."""
 

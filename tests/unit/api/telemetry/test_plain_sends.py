@@ -26,6 +26,7 @@ pytestmark = pytest.mark.anyio
 PLAIN: dict[bytes, bytes] = {}
 WITH_OPTIONS = {PREFER: b"return=representation"}
 """It says what happens anyway."""
+OF_THE_MESSAGE = {b"mq-tag": b"created", b"mq-keys": b"order-17"}
 ADDRESS = "127.0.0.1"
 BODIES = (b"abc", b"x" * 5_000, b"")
 """The first sender is not known yet, the others are."""
@@ -76,10 +77,13 @@ async def nothing(*_: object) -> None:
     raise AssertionError("no path of the control plane")
 
 
-async def test_a_plain_send_and_one_with_options_are_noted_alike() -> None:
+@pytest.mark.parametrize("headers", [PLAIN, OF_THE_MESSAGE])
+async def test_a_plain_send_and_one_with_options_are_noted_alike(
+    headers: dict[bytes, bytes],
+) -> None:
     async with running() as one, running() as other:
-        plain = await noted(one, PLAIN)
-        assert plain == await noted(other, WITH_OPTIONS)
+        plain = await noted(one, headers)
+        assert plain == await noted(other, headers | WITH_OPTIONS)
     assert (plain.sums.in_count, plain.sums.in_bytes) == (3, 5_003)
     assert (sum(plain.sizes), plain.times, plain.served) == (3, 3, (3, 5_003))
     assert plain.clients == {("", ADDRESS): (3, ADDRESS)}

@@ -124,10 +124,9 @@ def ints(values: Sequence[int] | Ints) -> Ints:
 def even_size(positions: Ints, sizes: Ints) -> int | None:
     """The size of each record, where all have the same and stand one directly behind the other."""
     size, first = int(sizes[0]), int(positions[0])
-    if positions[-1] - first != size * (len(positions) - 1) or not (sizes == size).all():
-        return None
-    is_even = bool((np.diff(positions) == size).all())
-    return size if is_even else None
+    if positions[-1] - first != size * (len(positions) - 1) or np.count_nonzero(sizes != size):
+        return None  # counted in C: `any` and `all` call Python
+    return None if np.count_nonzero(np.diff(positions) != size) else size
 
 
 def tails(data: bytes | memoryview, positions: Ints, sizes: Ints, width: int) -> NDArray[np.uint8]:
@@ -174,7 +173,7 @@ class RecordTable:
         """Where each begins; they stand one directly behind the other, the first at 0."""
         self.sizes = sizes
         first = int(sizes[0])
-        is_even = first * len(sizes) == len(self.data) and bool((sizes == first).all())
+        is_even = first * len(sizes) == len(self.data) and not np.count_nonzero(sizes != first)
         self.size = first if is_even else None
         """Of each, when it is the same for all."""
 

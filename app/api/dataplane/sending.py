@@ -126,6 +126,10 @@ _SPECIAL_HEADERS: Final = frozenset(
 """Headers that are seldom there; one set operation tells whether any is."""
 
 
+_Types = tuple[media.BodyKind, str | None]
+"""What a body is, and the content type of its message."""
+
+
 class Sending:
     """Handlers of the two send operations. Stateless beside its collaborators."""
 
@@ -157,7 +161,8 @@ class Sending:
                     head.message = said
             is_plain = said is not None
         if not is_plain:
-            await self._send_with_options(exchange, topic, kind, content_type, options)
+            options = options or read_send_options(exchange.mq_headers, headers, exchange.query)
+            await self._send_with_options(exchange, topic, (kind, content_type), options)
             return
         if WHOLE_BODY in exchange.scope:
             body = exchange.take_body(self._limits.body_bytes_max, body_too_large)
@@ -184,17 +189,10 @@ class Sending:
         await exchange.answer(201, [media.JSON_HEADER, message_id, timing], answer)
 
     async def _send_with_options(
-        self,
-        exchange: RequestContext,
-        topic: str,
-        kind: media.BodyKind,
-        content_type: str | None,
-        options: SendOptions | None = None,
+        self, exchange: RequestContext, topic: str, types: _Types, options: SendOptions
     ) -> None:
-        """A send with options, read already or not; a task where it waits for more than the
-        store."""
-        headers = exchange.headers
-        options = options or read_send_options(exchange.mq_headers, headers, exchange.query)
+        """A send with options; a task where it waits for more than the store."""
+        headers, (kind, content_type) = exchange.headers, types
         if self._broker.hooks.is_on or options.timeout_s is not None or options.keep_encoding:
             await in_task()
         name_client(exchange, options.client_id)

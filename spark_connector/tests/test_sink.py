@@ -61,6 +61,7 @@ def node(fake: FakeNode) -> FakeNode:
 TYPES: dict[str, DataType] = {
     "binary": BinaryType(),
     "string": StringType(),
+    "collated": StringType("UNICODE"),
     "int": IntegerType(),
     "long": LongType(),
     "timestamp": TimestampType(),
@@ -214,7 +215,9 @@ def test_what_cannot_be_written_is_refused_before_any_task(
 
 def test_options_of_sparks_own_writer_are_let_through() -> None:
     given = {"topic": "t", "checkpointLocation": "/c"}
-    writer = source_of("http://127.0.0.1:9", **given).streamWriter(schema_of("value string"), False)
+    writer = source_of("http://127.0.0.1:9", **given).streamWriter(
+        schema_of("value collated"), False
+    )
     writer.commit([Sent(1)], 0)
     writer.abort([None], 0)
 

@@ -6,7 +6,15 @@ way from an executor to the driver. Raised by every module of the package, caugh
 where a retry or `failOnDataLoss=false` asks for it.
 """
 
+import logging
+from collections.abc import Sequence
 from typing import ClassVar
+
+_ADVICE = (
+    "Set option failOnDataLoss=false to skip them, raise the topic's retention, or start a new"
+    " checkpoint."
+)
+_LOG = logging.getLogger("pyspark_curlew")
 
 
 class ConnectorError(Exception):
@@ -126,3 +134,14 @@ class Unsupported(ConnectorError):
     """Valid input that this version of the connector does not take."""
 
     code = "CURLEW_UNSUPPORTED"
+
+
+def report_loss(lost: Sequence[str], *, fail: bool) -> None:
+    """Raise `DataLoss` with the first of the descriptions in `lost`, or log each as a warning."""
+    if not lost:
+        return
+    if fail:
+        more = f" And {len(lost) - 1} more." if len(lost) > 1 else ""
+        raise DataLoss(f"{lost[0]}{more} {_ADVICE}")
+    for part in lost:
+        _LOG.warning("%s: %s failOnDataLoss is false, going on.", DataLoss.code, part)

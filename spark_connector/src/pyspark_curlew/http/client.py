@@ -58,7 +58,6 @@ class Pulled:
 
     frame: Frame
     next_offset: int
-    max_offset: int
     store_id: bytes
     gaps: Sequence[tuple[int, int]] = ()
     """What the service could not read in between, start and end (excluded) of each stretch."""
@@ -230,9 +229,7 @@ class CurlewClient:
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commit next offsets, in one attempt: it is for monitoring, and there is a next time."""
         rows = [{"queue_id": queue, "offset": offset} for queue, offset in offsets.items()]
-        headers = {**_JSON, "Content-Type": "application/json"}
-        body = json.dumps({"offsets": rows}).encode()
-        request = Request("PUT", _group_path(group, topic), {}, headers, (body,))
+        request = _with_document("PUT", _group_path(group, topic), {"offsets": rows})
         self._once.run(
             f"committing for group {group!r}",
             request,
@@ -278,7 +275,21 @@ class CurlewClient:
         return None if self._routes is None else self._routes.node(wanted.topic, wanted.queue)
 
     def _request(self, wanted: Pull, wait_s: int, *, checksum: str = "crc32") -> Request:
-        return _pull_request(wanted, wait_s, checksum=checksum, reads_any=self._reads_any)
+        query: dict[str, str | int] = {
+            "offset": wanted.offset,
+            "until_offset": wanted.end_offset,
+            "max_messages": wanted.max_messages,
+            "max_bytes": wanted.max_bytes,
+            "wait": wait_s,
+            "checksum": checksum,
+        }
+        if wanted.filter_tags is not None:
+            query["filter"] = wanted.filter_tags
+        path = f"/v1/topics/{_quoted(wanted.topic)}/queues/{wanted.queue}/messages"
+        headers = {"Accept": CONTENT_TYPE}
+        if self._reads_any:
+            headers["MQ-Read"] = "any"
+        return Request("GET", path, query, headers, wait_s=wait_s, may_be_frame=True)
 
     def _route(self, topic: str) -> Mapping[str, object] | None:
         request = Request("GET", f"/v1/topics/{_quoted(topic)}/route", {}, _JSON)
@@ -342,24 +353,24 @@ class CurlewClient:
 
         Raises `EpochSealed`, `ProducerFenced` or `TopicNotFound`.
         """
-        headers = {**_JSON, "Content-Type": "application/json"}
         wanted = {
             "producer": producer.family,
             "epoch": producer.epoch,
             "topic": topic,
             "messages_per_turn": messages_per_turn,
         }
-        body = json.dumps(wanted).encode()
-        request = Request("POST", "/v1/producers:plan", {}, headers, (body,))
+        request = _with_document("POST", "/v1/producers:plan", wanted)
 
         def read(answer: Answer) -> Plan:
             _is_stored(answer, producer)
             document = self._document(answer, f"topic {topic!r}")
             queues, per_turn = document.get("queues"), document.get("messages_per_turn")
-            if not isinstance(queues, int) or not isinstance(per_turn, int | None):
-                raise ProtocolViolation(f"the plan cannot be read: {_shown(answer.body)}")
             ids = document.get("queue_ids")
-            if ids is not None and not (isinstance(ids, list) and len(ids) == queues > 0):
+            if (
+                not isinstance(queues, int)
+                or not isinstance(per_turn, int | None)
+                or not (ids is None or (isinstance(ids, list) and len(ids) == queues > 0))
+            ):
                 raise ProtocolViolation(f"the plan cannot be read: {_shown(answer.body)}")
             of_keys = _of_keys(document.get("write_queues"), document.get("key_queue_ids"), ids)
             per_turn = messages_per_turn if per_turn is None else per_turn
@@ -372,10 +383,8 @@ class CurlewClient:
 
         Raises `SequenceBroken` when the service has fewer: it lost some, and the epoch is open.
         """
-        headers = {**_JSON, "Content-Type": "application/json"}
         wanted = {"producer": family, "epoch": epoch, "messages": messages}
-        body = json.dumps(wanted).encode()
-        request = Request("POST", "/v1/producers:seal", {}, headers, (body,))
+        request = _with_document("POST", "/v1/producers:seal", wanted)
 
         def read(answer: Answer) -> None:
             if document_of(answer.body).get("code") == "SEQUENCE_OUT_OF_ORDER":
@@ -388,6 +397,11 @@ class CurlewClient:
     def _document(self, answer: Answer, subject: str) -> Mapping[str, object]:
         self._transport.require_success(answer, subject)
         return document_of(answer.body)
+
+
+def _with_document(method: str, path: str, document: object) -> Request:
+    headers = {**_JSON, "Content-Type": "application/json"}
+    return Request(method, path, {}, headers, (json.dumps(document).encode(),))
 
 
 def calls_for(topics: Sequence[str]) -> list[list[str]]:
@@ -485,24 +499,6 @@ def _positions_of(body: Buffer) -> Positions:
         raise ProtocolViolation(f"the positions cannot be read: {_shown(body)}") from None
 
 
-def _pull_request(wanted: Pull, wait_s: int, *, checksum: str, reads_any: bool) -> Request:
-    query: dict[str, str | int] = {
-        "offset": wanted.offset,
-        "until_offset": wanted.end_offset,
-        "max_messages": wanted.max_messages,
-        "max_bytes": wanted.max_bytes,
-        "wait": wait_s,
-        "checksum": checksum,
-    }
-    if wanted.filter_tags is not None:
-        query["filter"] = wanted.filter_tags
-    path = f"/v1/topics/{_quoted(wanted.topic)}/queues/{wanted.queue}/messages"
-    headers = {"Accept": CONTENT_TYPE}
-    if reads_any:
-        headers["MQ-Read"] = "any"
-    return Request("GET", path, query, headers, wait_s=wait_s, may_be_frame=True)
-
-
 def _out_of_range(answer: Answer) -> OutOfRange:
     problem = document_of(answer.body)
     low, high = problem.get("min_offset"), problem.get("max_offset")
@@ -518,7 +514,6 @@ def _pulled(answer: Answer) -> Pulled:
     return Pulled(
         frame=parse_frame(answer.body) if answer.frame is None else answer.frame,
         next_offset=_whole_header(answer, "mq-next-offset"),
-        max_offset=_whole_header(answer, "mq-max-offset"),
         store_id=_store_id(answer),
         gaps=_gaps(answer),
     )

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from pyspark_curlew.errors import report_loss
 from pyspark_curlew.http.client import CurlewClient
 from pyspark_curlew.options import SourceOptions
 from pyspark_curlew.reading.catalog import Catalog
-from pyspark_curlew.reading.data_loss import report_loss
 from pyspark_curlew.reading.planning import Task, clamp, plan_tasks, ranges_between
 from pyspark_curlew.reading.positions_found import resolve
 

@@ -8,7 +8,7 @@ import datetime
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 from pyspark_curlew.errors import OptionInvalid, OptionMissing
 from pyspark_curlew.option_reader import OptionReader
@@ -24,11 +24,7 @@ ByQueue: TypeAlias = Mapping[str, Mapping[int, int]]
 
 EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MILLISECOND: Final = datetime.timedelta(milliseconds=1)
-_POINTS: Final[Mapping[str, Point]] = {
-    "earliest": "earliest",
-    "latest": "latest",
-    "committed": "committed",
-}
+_POINTS: Final[tuple[Point, ...]] = get_args(Point)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +110,10 @@ def _offsets(
     reader: OptionReader, name: str, default: Point, for_others: Point
 ) -> tuple[Point, ByQueue]:
     """The point, or the JSON with the point for queues that it does not name."""
-    value = reader.text(name, default)
-    point = _POINTS.get(value.lower())
-    if point is not None:
-        return point, {}
+    value = reader.text(name, default).lower()
+    for point in _POINTS:
+        if value == point:
+            return point, {}
     like = '{"orders":{"0":23,"1":-2}} (-2 earliest, -1 latest), nor earliest or latest'
     return for_others, _by_queue(reader, name, like, minimum=EARLIEST)
 

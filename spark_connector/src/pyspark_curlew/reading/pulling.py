@@ -13,10 +13,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_curlew.errors import ProtocolViolation, ServiceUnavailable, TopicNotFound
+from pyspark_curlew.errors import (
+    ProtocolViolation,
+    ServiceUnavailable,
+    TopicNotFound,
+    report_loss,
+)
 from pyspark_curlew.http.client import CurlewClient, OutOfRange, Pulled
 from pyspark_curlew.options import SourceOptions
-from pyspark_curlew.reading.data_loss import report_loss
 from pyspark_curlew.reading.planning import LostRange, QueueRange, Task
 from pyspark_curlew.reading.read_ahead import ReadAhead
 from pyspark_curlew.reading.read_bundle import first_answers, rows_together

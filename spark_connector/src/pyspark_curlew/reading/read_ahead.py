@@ -1,14 +1,13 @@
-"""Pulls of one range, some of them made ahead of time by threads.
+"""Pulls of one range, one of them made ahead of time by a thread.
 
-The range is cut into windows; the first pulls of the next windows are under way while the current
-one is decoded and handed to Spark. A window that needs more than one pull (its messages are large)
-gets the rest when it is its turn, and the windows after it are cut smaller, so that no more than
-`AHEAD` answers of `pull_max_bytes` wait. Windows end at multiples of their size, which is itself a
-multiple of `BLOCK_RECORDS` where it can be: such pulls cost the service least. Called by `pulling`;
-not for several threads.
+The range is cut into windows; the first pull of the next window is under way while the current one
+is decoded and handed to Spark. A window that needs more than one pull (its messages are large) gets
+the rest when it is its turn, and the windows after it are cut smaller, so that no more than one
+answer of `pull_max_bytes` waits. Windows end at multiples of their size, which is itself a multiple
+of `BLOCK_RECORDS` where it can be: such pulls cost the service least. Called by `pulling`; not for
+several threads.
 """
 
-from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, NamedTuple
 
@@ -18,10 +17,6 @@ from pyspark_curlew.reading.planning import QueueRange
 
 BLOCK_RECORDS: Final = 128
 """Messages of which the service knows a checksum, from multiples on (the batch frame's page)."""
-
-
-AHEAD: Final = 1
-"""Requests under way ahead of their turn."""
 
 
 class _Window(NamedTuple):
@@ -45,28 +40,27 @@ class ReadAhead:
         self._first = first
         self._options = options
         self._client = client
-        self._windows: deque[_Window] = deque()
-        self._planned = wanted.start
-        """Where the next window begins."""
+        self._ahead: _Window | None = None
         self._size = options.pull_max_messages
         self._threads: ThreadPoolExecutor | None = None
         if wanted.size > self._size:
-            self._threads = ThreadPoolExecutor(AHEAD, "curlew-pull")
+            self._threads = ThreadPoolExecutor(1, "curlew-pull")
 
     def pull(self, position: int, wait_s: int = 0) -> Pulled | OutOfRange:
         """The messages from `position` on; perhaps only those up to the next window."""
         if self._first is not None:
             first, self._first = self._first, None
             return first
-        while self._windows and self._windows[0].start < position:
-            self._windows.popleft().answer.cancel()
-        if self._windows and self._windows[0].start == position:
-            end, pending = self._windows[0].end, self._windows.popleft().answer
+        ahead = self._ahead
+        if ahead is not None and ahead.start == position:
+            end = ahead.end
             self._look_ahead(end)
-            answer = pending.result()
+            answer = ahead.answer.result()
+        elif ahead is not None and ahead.start > position:
+            end = self._end_of_window(position, ahead.start)
+            answer = self._pull(position, end, wait_s)
         else:
-            limit = self._windows[0].start if self._windows else self._wanted.end
-            end = self._end_of_window(position, limit)
+            end = self._end_of_window(position, self._wanted.end)
             self._look_ahead(end)
             answer = self._pull(position, end, wait_s)
         if isinstance(answer, Pulled) and position < answer.next_offset < end:
@@ -78,16 +72,11 @@ class ReadAhead:
         if self._threads is not None:
             self._threads.shutdown(wait=True, cancel_futures=True)
 
-    def _look_ahead(self, reached: int) -> None:
-        if self._threads is None:
-            return
-        self._planned = max(self._planned, reached)
-        while len(self._windows) < AHEAD and self._planned < self._wanted.end:
-            start = self._planned
+    def _look_ahead(self, start: int) -> None:
+        self._ahead = None
+        if self._threads is not None and start < self._wanted.end:
             end = self._end_of_window(start, self._wanted.end)
-            answer = self._threads.submit(self._pull, start, end, 0)
-            self._windows.append(_Window(start, end, answer))
-            self._planned = end
+            self._ahead = _Window(start, end, self._threads.submit(self._pull, start, end, 0))
 
     def _end_of_window(self, start: int, limit: int) -> int:
         if limit - start <= self._size:

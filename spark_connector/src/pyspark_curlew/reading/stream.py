@@ -20,11 +20,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pyspark_curlew.errors import ConnectorError, Unsupported
+from pyspark_curlew.errors import ConnectorError, Unsupported, report_loss
 from pyspark_curlew.http.client import CurlewClient, calls_for
 from pyspark_curlew.options import SourceOptions
 from pyspark_curlew.reading.catalog import Catalog, Standing
-from pyspark_curlew.reading.data_loss import report_loss
 from pyspark_curlew.reading.offsets import Positions, StreamOffset, TopicQueue, nested
 from pyspark_curlew.reading.planning import (
     Task,
@@ -169,7 +168,13 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._told = positions
         if self._newest is not None:
             positions = {key: positions[key] for key in positions if key in self._newest}
-        _commit_positions(self._client(), group, positions)
+        client = self._client()
+        for topic in sorted({key.topic for key in positions}):
+            offsets = {key.queue: at for key, at in sorted(positions.items()) if key.topic == topic}
+            try:
+                client.commit(group, topic, offsets)
+            except ConnectorError as error:  # it would end the query
+                _LOG.warning("offsets of topic %r are not committed: %s", topic, error)
 
     def _available(self, begin: StreamOffset) -> tuple[Standing, dict[TopicQueue, int]]:
         """The end of what may be read, never behind `begin`; waits while there is too little.
@@ -252,22 +257,3 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _client(self) -> CurlewClient:
         return CurlewClient(self._options.http)
-
-
-def _commit_positions(client: CurlewClient, group: str, positions: Positions) -> None:
-    """Commit the next offsets of all queues, topic by topic, for who looks at the group.
-
-    One that fails is logged and passed over, for an exception here would end the query.
-    """
-    topics: dict[str, dict[int, int]] = {}
-    for key, offset in sorted(positions.items()):
-        topics.setdefault(key.topic, {})[key.queue] = offset
-    for topic, offsets in topics.items():
-        _commit(client, group, topic, offsets)
-
-
-def _commit(client: CurlewClient, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-    try:
-        client.commit(group, topic, offsets)
-    except ConnectorError as error:
-        _LOG.warning("offsets of topic %r are not committed: %s", topic, error)

@@ -36,9 +36,9 @@ crc32: Final = _crc32()
 
 CONTENT_TYPE: Final = "application/vnd.curlew.batch"
 
-_HEADER: Final = struct.Struct(">4sBBHIIqq")
-_MAGIC: Final = b"CRLW"
-_VERSION: Final = 1
+HEADER: Final = struct.Struct(">4sBBHIIqq")
+MAGIC: Final = b"CRLW"
+VERSION: Final = 1
 _FLAG_ANSWER: Final = 1
 _FLAG_TAG_HASHES: Final = 4
 FLAG_CRC32: Final = 8
@@ -80,21 +80,21 @@ def read_frame(source: Source, size: int) -> Frame:
 
     Raises `FrameDamaged` (fetch again) or `ProtocolViolation`, with the rest not taken.
     """
-    if size < _HEADER.size:
+    if size < HEADER.size:
         raise FrameDamaged(f"the batch frame ends after {size} bytes, within its header")
-    header = source.take(_HEADER.size)
-    magic, version, flags, _, count, checksum, _, record_bytes = _HEADER.unpack(header)
-    if magic != _MAGIC or version != _VERSION:
+    header = source.take(HEADER.size)
+    magic, version, flags, _, count, checksum, _, record_bytes = HEADER.unpack(header)
+    if magic != MAGIC or version != VERSION:
         raise ProtocolViolation(
-            f"the answer is not a batch frame of version {_VERSION}"
+            f"the answer is not a batch frame of version {VERSION}"
             f" (it begins with {magic!r}, version {version})"
         )
     if flags & ~_FLAG_TAG_HASHES != _FLAG_ANSWER | FLAG_CRC32:
         raise ProtocolViolation(f"the batch frame has flags {flags:#x}, which were not asked for")
     index_bytes = count * (12 if flags & _FLAG_TAG_HASHES else 4)
-    if record_bytes < 0 or size - _HEADER.size != index_bytes + record_bytes:
+    if record_bytes < 0 or size - HEADER.size != index_bytes + record_bytes:
         raise FrameDamaged(
-            f"the batch frame has {size - _HEADER.size} bytes after its header;"
+            f"the batch frame has {size - HEADER.size} bytes after its header;"
             f" {index_bytes + record_bytes} were announced"
         )
     index = np.frombuffer(source.take(index_bytes), dtype=np.uint8)

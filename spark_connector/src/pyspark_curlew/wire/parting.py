@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pyspark_curlew.errors import FrameDamaged
 from pyspark_curlew.wire.record_layout import (
+    CHECKSUM,
     FIXED_BYTES,
     FLAGS_AT,
     MAGIC_V1,
@@ -42,10 +43,9 @@ _SIZE_AND_MAGIC: Final = slice(0, 8)
 _FLAGS: Final = slice(FLAGS_AT, FLAGS_AT + 4)
 _STORE_TIME: Final = slice(STORE_TIME_AT, STORE_TIME_AT + 8)
 _UNSIGNED: Final = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
-_CHECKSUM: Final = b"__CRC32#\x010000000000\x02"
 _MASKS: Final = np.frombuffer(b"\xff" * 9 + b"\xf0" * 10 + b"\xff", dtype=np.uint32)
 """Of a digit the upper half."""
-_WORDS: Final = np.frombuffer(_CHECKSUM, dtype=np.uint32) & _MASKS
+_WORDS: Final = np.frombuffer(CHECKSUM, dtype=np.uint32) & _MASKS
 _PROPERTY_END: Final = 0x02
 
 
@@ -215,7 +215,7 @@ def _is_one_number(rows: Bytes) -> bool:
 def _without_checksums(properties: list[Bytes]) -> list[Bytes]:
     """Leave out the property `__CRC32#` where all records have it as their last one. The service
     puts it there, nobody reads it here, and often it is the only one."""
-    width = len(_CHECKSUM)
+    width = len(CHECKSUM)
     if min(each.shape[1] for each in properties) < width:
         return properties
     ends = np.concatenate([each[:, -width:] for each in properties])

@@ -21,6 +21,8 @@ FIXED_BYTES: Final = 88
 """In front of the body, with IPv4 hosts."""
 RECORD_BYTES_MIN: Final = 91
 """Of a V1 record with IPv4 hosts, without body, topic and properties."""
+CHECKSUM: Final = b"__CRC32#\x010000000000\x02"
+"""The property that the service puts behind all others, before it is known."""
 
 _V6_EXTRA: Final = 12
 """How much longer an IPv6 host is."""

@@ -16,23 +16,21 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_curlew.errors import RowRefused
-from pyspark_curlew.wire.frame import FLAG_CRC32, crc32
+from pyspark_curlew.wire.frame import FLAG_CRC32, HEADER, MAGIC, VERSION, crc32
+from pyspark_curlew.wire.record_layout import CHECKSUM, FIXED_BYTES, MAGIC_V1
 from pyspark_curlew.wire.sources import Buffer
 from pyspark_curlew.wire.spans import limits_of
 from pyspark_curlew.writing.texts import binary_of
 
-_HEADER: Final = struct.Struct(">4sBBHIIqq")
 _HEADS: Final = np.dtype(
     {
         "names": ["size", "magic", "body_length"],
         "formats": [">u4", ">u4", ">u4"],
         "offsets": [0, 4, 84],
-        "itemsize": 88,
+        "itemsize": FIXED_BYTES,
     }
 )
 _FLAG_DELIVERY_TIMES: Final = 32
-_MAGIC: Final = 0xDAA320A7
-_CHECKSUM: Final = b"__CRC32#\x010000000000\x02"
 _PROPERTIES_MAX: Final = 32_767
 _NOTHING: Final = pa.scalar(b"", pa.binary())
 
@@ -53,10 +51,10 @@ def encode_records(
     body_lengths = _lengths(bodies)
     texts = _properties(keys, tags, properties)
     if not texts:  # the same end for all
-        end = name + struct.pack(">H", len(_CHECKSUM)) + _CHECKSUM
+        end = name + struct.pack(">H", len(CHECKSUM)) + CHECKSUM
         heads = _heads(body_lengths, len(end))
         return pc.binary_join_element_wise(_fixed(heads), bodies, pa.scalar(end), _NOTHING)
-    own = pc.binary_join_element_wise(*texts, pa.scalar(_CHECKSUM, pa.binary()), _NOTHING)
+    own = pc.binary_join_element_wise(*texts, pa.scalar(CHECKSUM, pa.binary()), _NOTHING)
     lengths = _lengths(own)
     if len(lengths) and int(lengths.max()) > _PROPERTIES_MAX:
         raise RowRefused(f"key, tag and properties of a row exceed {_PROPERTIES_MAX} bytes")
@@ -70,7 +68,7 @@ def encode_records(
 def _heads(body_lengths: NDArray[np.int64], rest: NDArray[np.int64] | int) -> NDArray[np.void]:
     """What stands before the bodies; behind each come so many bytes of the record."""
     heads = np.zeros(len(body_lengths), dtype=_HEADS)
-    heads["magic"] = _MAGIC
+    heads["magic"] = MAGIC_V1
     heads["body_length"] = body_lengths
     heads["size"] = _HEADS.itemsize + body_lengths + rest
     return heads
@@ -109,7 +107,7 @@ def frame_of(
     for block in blocks:
         checksum = crc32(block, checksum)
     length = sum(map(len, blocks))
-    header = _HEADER.pack(b"CRLW", 1, flags, 0, len(sizes), checksum, 0, length)
+    header = HEADER.pack(MAGIC, VERSION, flags, 0, len(sizes), checksum, 0, length)
     return header + index, *blocks
 
 

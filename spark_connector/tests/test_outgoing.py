@@ -126,7 +126,6 @@ def test_a_named_queue_goes_before_the_key() -> None:
     assert {queue: list(rows) for queue, rows in placed.items()} == {2: [0], 1: [1], 0: [2]}
 
 
-@pytest.mark.parametrize("column", ["queue", "partition"])
 @pytest.mark.parametrize(
     ("kind", "number"),
     [
@@ -139,12 +138,9 @@ def test_a_named_queue_goes_before_the_key() -> None:
         (pa.int64(), -(2**63)),
     ],
 )
-def test_a_queue_of_any_integral_type_is_one_of_the_topics(
-    column: str, kind: pa.DataType, number: int
-) -> None:
+def test_a_queue_of_any_integral_type_is_one_of_the_topics(kind: pa.DataType, number: int) -> None:
     turns = np.zeros(2, dtype=np.int64)
-    placed = dict(by_queue(4, pa.array([0, 3], kind), None, turns, None, column))
+    placed = dict(by_queue(4, pa.array([0, 3], kind), None, turns))
     assert {queue: list(rows) for queue, rows in placed.items()} == {0: [0], 3: [1]}
-    words = f"column '{column}' has {number}; the topic has queues 0 to 3"
-    with pytest.raises(RowRefused, match=words):
-        list(by_queue(4, pa.array([0, number], kind), None, turns, None, column))
+    with pytest.raises(RowRefused, match=f"has {number}; the topic has queues 0 to 3"):
+        list(by_queue(4, pa.array([0, number], kind), None, turns))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyspark_curlew.errors import FrameDamaged, ProtocolViolation, Unsupported
 from pyspark_curlew.wire import frame as frame_module
 from pyspark_curlew.wire import parting
-from pyspark_curlew.wire.columns import Decoded, Origin, decode
+from pyspark_curlew.wire.columns import Decoded, decode
 from pyspark_curlew.wire.frame import CONTENT_TYPE, crc32, parse_frame
 from pyspark_curlew.wire.reserved import HIDDEN, SHOWN
 
@@ -44,9 +44,7 @@ def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def decoded(data: bytes, *, include_properties: bool = False) -> Decoded:
-    found = parse_frame(data)
-    origins = [Origin("orders", 3, found.records)]
-    return decode(found, origins, STORE_ID, include_properties=include_properties)
+    return decode(parse_frame(data), "orders", 3, STORE_ID, include_properties=include_properties)
 
 
 def rows(data: bytes, *, include_properties: bool = False) -> list[dict[str, object]]:
@@ -390,16 +388,6 @@ def test_sizes_that_do_not_add_up_are_damage() -> None:
 def test_a_compressed_body_is_refused_and_not_passed_on() -> None:
     with pytest.raises(Unsupported, match="compressed"):
         rows_of(Record(0, compressed=True))
-
-
-def test_records_of_several_queues_and_topics() -> None:
-    found = parse_frame(frame([Record(offset).encode() for offset in (7, 8, 2)]))
-    origins = [Origin("orders", 3, 2), Origin("bücher", 0, 0), Origin("trips", 1, 1)]
-    batch, _ = decode(found, origins, STORE_ID, include_properties=False)
-    batch.validate(full=True)
-    assert batch.column("topic").to_pylist() == ["orders", "orders", "trips"]
-    assert batch.column("queue").to_pylist() == [3, 3, 1]
-    assert batch.column("offset").to_pylist() == [7, 8, 2]
 
 
 def test_queue_offsets_are_those_of_the_records() -> None:

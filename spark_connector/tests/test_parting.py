@@ -13,7 +13,7 @@ from pyspark_curlew.http.reply import Answer
 from pyspark_curlew.http.retry import RetryPolicy, TryLater
 from pyspark_curlew.http.transport import Request, Transport
 from pyspark_curlew.wire import parting
-from pyspark_curlew.wire.columns import Origin, decode
+from pyspark_curlew.wire.columns import decode
 from pyspark_curlew.wire.frame import CONTENT_TYPE, Block, Frame, parse_frame
 from pyspark_curlew.wire.parting import PIECE_BYTES_MAX, PIECE_BYTES_MIN, Parted, pieces_of
 
@@ -45,8 +45,7 @@ def read_in_pieces(data: bytes) -> Parted:
 
 
 def columns(found: Frame) -> tuple[dict[str, list[object]], list[int]]:
-    origins = [Origin("orders", 3, found.records)]
-    batch, offsets = decode(found, origins, STORE_ID, include_properties=True)
+    batch, offsets = decode(found, "orders", 3, STORE_ID, include_properties=True)
     batch.validate(full=True)
     listed: dict[str, list[object]] = batch.to_pydict()
     return listed, offsets.tolist()
@@ -87,8 +86,7 @@ def test_all_rows_are_those_of_the_frame_read_whole(
     data = frame([each.encode() for each in records], tag_hashes=tag_hashes)
     found = read_in_pieces(data)
     assert columns(found) == columns(read_whole(data))
-    origins = [Origin("orders", 3, len(records))]
-    batch, _ = decode(found, origins, STORE_ID, include_properties=False)
+    batch, _ = decode(found, "orders", 3, STORE_ID, include_properties=False)
     assert batch.column("value").to_pylist() == [each.body for each in records]
 
 

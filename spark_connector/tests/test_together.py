@@ -1,14 +1,13 @@
-"""A task of several queues: one batch where all is simple, and the same rows where it is not."""
+"""A task of several queues asks all of them at once; what comes of each is as of a task of one."""
 
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from urllib.parse import parse_qs, urlsplit
 
 import pyarrow as pa
 import pytest
-from pyspark_curlew.errors import AccessDenied, DataLoss, ProtocolViolation
+from pyspark_curlew.errors import AccessDenied, DataLoss
 from pyspark_curlew.http.client import CurlewClient, Pull
 from pyspark_curlew.http.retry import RetryPolicy, TryLater
 from pyspark_curlew.http.transport import Transport
@@ -72,15 +71,11 @@ def values(batches: list[pa.RecordBatch]) -> list[object]:
     return [row["value"] for row in rows(batches)]
 
 
-@pytest.mark.parametrize("properties", ["false", "true"])
-def test_a_few_messages_of_several_queues_are_one_batch(node: FakeNode, properties: str) -> None:
-    batches = read(node, includeProperties=properties)
-    assert len(batches) == 1
+def test_a_few_messages_of_several_queues_cost_a_request_each(node: FakeNode) -> None:
+    batches = read(node)
+    assert [batch.column("queue").to_pylist() for batch in batches] == [[1, 1, 1], [0, 0], [0]]
     assert values(batches) == ALL
-    assert batches[0].column("topic").to_pylist() == ["orders"] * 5 + ["trips"]
-    assert batches[0].column("queue").to_pylist() == [1, 1, 1, 0, 0, 0]
     assert len(node.requests) == 3
-    assert rows(batches) == rows_one_by_one(node, includeProperties=properties)
 
 
 def test_all_queues_are_asked_before_the_first_answer_is_read(node: FakeNode) -> None:
@@ -97,10 +92,6 @@ def test_together_they_have_no_more_bytes_than_one_pull(node: FakeNode) -> None:
     read(node, pullMaxBytes="3001")
     asked = [parse_qs(urlsplit(request).query)["max_bytes"] for request in node.requests]
     assert asked == [["1000"]] * 3
-
-
-def with_other_store(reply: Reply) -> Reply:
-    return Reply(reply.status, {**reply.headers, "MQ-Store-Id": "0000000f"}, reply.body)
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
@@ -124,15 +115,6 @@ def test_what_fails_once_does_not_show(node: FakeNode, fault: Fault, place: int)
     assert len(node.requests) == 4
 
 
-def test_queues_of_several_stores(node: FakeNode) -> None:
-    """Message ids that a store gives have its name in them."""
-    node.faults = [with_other_store]
-    batches = read(node)
-    assert values(batches) == ALL
-    ids = [str(row["message_id"])[2:10] for row in rows(batches)]
-    assert sorted(set(ids)) == ["0000000F", "0A0B0C0D"]
-
-
 def test_what_is_always_refused_is_said(node: FakeNode) -> None:
     node.faults = [refusal(403)] * 9
     with pytest.raises(AccessDenied):
@@ -143,16 +125,8 @@ def hole(node: FakeNode) -> None:
     node.topics["orders"][1].holes = {18}
 
 
-def only_a_hole(node: FakeNode) -> None:
-    node.topics["trips"][0].holes = {0}
-
-
 def expired(node: FakeNode) -> None:
     node.topics["orders"][1].remove_before(19)
-
-
-def all_expired(node: FakeNode) -> None:
-    node.topics["orders"][0].remove_before(3)
 
 
 def gone(node: FakeNode) -> None:
@@ -163,9 +137,7 @@ def gone(node: FakeNode) -> None:
     ("lose", "left", "lost"),
     [
         (hole, [b"m17", b"m19", b"b", b"c", b"t"], "queue 1: offsets [18, 19) are gone"),
-        (only_a_hole, ALL[:-1], "topic 'trips' queue 0: offsets [0, 1) are gone"),
         (expired, ALL[2:], "queue 1: offsets [17, 19) are gone"),
-        (all_expired, [*ALL[:3], b"t"], "queue 0: offsets [1, 3) are gone"),
         (gone, ALL[:-1], "topic 'trips' queue 0: offsets [0, 1) are gone"),
     ],
 )
@@ -183,27 +155,6 @@ def test_what_one_queue_has_lost_is_said_and_leaves_the_others_whole(
     with caplog.at_level(logging.WARNING):
         assert values(read(node, failOnDataLoss="false")) == left
     assert [lost in record.getMessage() for record in caplog.records] == [True]
-
-
-def test_offsets_that_are_not_those_asked_for_are_refused(node: FakeNode) -> None:
-    queue = node.topics["orders"][1]
-    queue.records[18] = replace(queue.records[18], queue_offset=17)
-    with pytest.raises(ProtocolViolation, match="out of order"):
-        read(node)
-
-
-def test_messages_behind_a_range_are_left_out(node: FakeNode) -> None:
-    shorter = QueueRanges((QueueRange("orders", 1, 17, 19), ORDERS_0))
-
-    def with_more(reply: Reply) -> Reply:
-        path = urlsplit(node.requests[-1]).path.split("/")[2:]
-        if path[3] != "1":
-            return reply  # they are asked at once, and either may come first
-        limits = {"offset": "17", "until_offset": "20", "max_messages": "9", "max_bytes": "9999"}
-        return node._route(path, limits, "GET", b"")
-
-    node.faults = [with_more, with_more]
-    assert values(read(node, shorter)) == [b"m17", b"m18", b"b", b"c"]
 
 
 def test_messages_that_are_too_large_for_one_answer(node: FakeNode) -> None:

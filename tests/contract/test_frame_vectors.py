@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 import pytest
 from pyspark_curlew.errors import FrameDamaged, ProtocolViolation, Unsupported
-from pyspark_curlew.wire.columns import Decoded, Origin, decode
+from pyspark_curlew.wire.columns import Decoded, decode
 from pyspark_curlew.wire.frame import parse_frame
 
 from app.store.formats.frame.batch_frame import FLAG_CRC32, encode_answer, encode_answer_unseen
@@ -68,9 +68,7 @@ def with_crc32(frame: bytes) -> bytes:
 
 def decoded(frame: bytes, store_id: bytes = bytes(4)) -> Decoded:
     """What the Spark connector makes of an answer."""
-    found = parse_frame(frame)
-    origins = [Origin("orders", 3, found.records)]
-    return decode(found, origins, store_id, include_properties=True)
+    return decode(parse_frame(frame), "orders", 3, store_id, include_properties=True)
 
 
 @pytest.fixture(scope="module")

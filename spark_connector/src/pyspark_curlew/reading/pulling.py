@@ -6,7 +6,7 @@ The range's end was seen by the driver, so the messages are there unless they we
 Called by `stream` on the executors.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import numpy as np
@@ -19,12 +19,11 @@ from pyspark_curlew.errors import (
     TopicNotFound,
     report_loss,
 )
-from pyspark_curlew.http.client import CurlewClient, OutOfRange, Pulled
+from pyspark_curlew.http.client import CurlewClient, OutOfRange, Pull, Pulled
 from pyspark_curlew.options import SourceOptions
 from pyspark_curlew.reading.planning import LostRange, QueueRange, Task
 from pyspark_curlew.reading.read_ahead import ReadAhead
-from pyspark_curlew.reading.read_bundle import first_answers, rows_together
-from pyspark_curlew.wire.columns import Origin, decode
+from pyspark_curlew.wire.columns import decode
 from pyspark_curlew.worker_memory import freeze_loaded, keep_freed_memory
 
 _STALLED_PULLS_MAX = 5
@@ -36,15 +35,27 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of the task's ranges, each in order, one after the other."""
     keep_freed_memory()
-    firsts = first_answers(task.ranges, options, client)
-    together = rows_together(task.ranges, firsts, options)
-    if together is not None:
-        yield together
-    else:
-        for wanted, first in zip(task.ranges, firsts, strict=True):
-            with closing(ReadAhead(wanted, options, client, first)) as ahead:
-                yield from _batches(wanted, options, ahead)
+    firsts = _first_answers(task.ranges, options, client)
+    for wanted, first in zip(task.ranges, firsts, strict=True):
+        with closing(ReadAhead(wanted, options, client, first)) as ahead:
+            yield from _batches(wanted, options, ahead)
     freeze_loaded()
+
+
+def _first_answers(
+    ranges: Sequence[QueueRange], options: SourceOptions, client: CurlewClient
+) -> Sequence[Pulled | OutOfRange | None]:
+    """To a pull of each range, where there are several; None where it is still to be asked for.
+
+    All of them together have at most `pull_max_bytes`.
+    """
+    is_simple = all(0 < each.size <= options.pull_max_messages for each in ranges)
+    if len(ranges) == 1 or not is_simple:
+        return [None] * len(ranges)
+    size = max(1, options.pull_max_bytes // len(ranges))
+    return client.pull_at_once(
+        [Pull(r.topic, r.queue, r.start, r.end, r.size, size, options.filter_tags) for r in ranges]
+    )
 
 
 def _batches(
@@ -96,10 +107,10 @@ def _rows(
         if options.filter_tags is not None:
             return None, list(answer.gaps), reached
         return None, [(position, reached)] if reached > position else [], reached
-    origin = Origin(wanted.topic, wanted.queue, answer.frame.records)
     batch, offsets = decode(
         answer.frame,
-        [origin],
+        wanted.topic,
+        wanted.queue,
         answer.store_id,
         include_properties=options.include_properties,
         include_headers=options.include_headers,

@@ -2,10 +2,9 @@
 
 All arrays are made with `from_buffers`: `pa.array` would import pandas where it is installed, and
 would visit each value. Invariant: the schema of each batch equals, field by field, what Spark
-derives from `schema.source_schema`. Called by `pulling` and `read_bundle`.
+derives from `schema.source_schema`. Called by `pulling`.
 """
 
-from collections.abc import Sequence
 from itertools import product
 from typing import Final, NamedTuple
 
@@ -46,14 +45,6 @@ _HEADER: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.b
 _HEADERS: Final = pa.list_(pa.field("element", _HEADER))
 
 
-class Origin(NamedTuple):
-    """Where the next `records` of a frame come from."""
-
-    topic: str
-    queue: int
-    records: int
-
-
 class Decoded(NamedTuple):
     """A batch for Spark, and the queue offsets of its rows for the reader's own checks."""
 
@@ -63,13 +54,14 @@ class Decoded(NamedTuple):
 
 def decode(
     frame: Frame,
-    origins: Sequence[Origin],
+    topic: str,
+    queue: int,
     store_id: bytes,
     *,
     include_properties: bool,
     include_headers: bool = False,
 ) -> Decoded:
-    """Turn all records of `frame` into rows; `origins` are those of all, in their order.
+    """Turn all records of `frame`, which are of one queue, into rows.
 
     `store_id`: four bytes that name the store, part of the message ids that it gives.
     """
@@ -79,11 +71,11 @@ def decode(
     tag = properties.find(TAG)
     keys = properties.first_words(properties.find(KEYS))
     key = either(properties.find(SHARDING_KEY), keys)
-    queues = fixed(pa.int32(), _repeated([each.queue for each in origins], origins))
+    queues = fixed(pa.int32(), np.full(frame.records, queue, dtype=np.int32))
     arrays = [
         gather(pa.binary(), text, key),
         _bodies(fields.bodies),
-        _topics(origins),
+        _repeated(topic.encode(), frame.records),
         queues,
         fixed(pa.int64(), fields.queue_offset),
         fixed(_TIMESTAMP, fields.store_ms * 1000),
@@ -110,21 +102,10 @@ def _bodies(bodies: Values) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(bodies.limits) - 1, buffers)
 
 
-def _repeated(values: Sequence[int], origins: Sequence[Origin]) -> NDArray[np.int32]:
-    """Each value for all records of its origin."""
-    counts = [each.records for each in origins]
-    return np.repeat(np.array(values, dtype=np.int32), counts)
-
-
-def _topics(origins: Sequence[Origin]) -> pa.Array:
-    names = [each.topic.encode() for each in origins]
-    lengths = _repeated([len(name) for name in names], origins)
-    limits = np.zeros(len(lengths) + 1, dtype=np.int32)
-    np.cumsum(lengths, out=limits[1:])
-    text = b"".join([name * each.records for name, each in zip(names, origins, strict=True)])
-    return pa.Array.from_buffers(
-        pa.string(), len(lengths), [None, pa.py_buffer(limits), pa.py_buffer(text)]
-    )
+def _repeated(text: bytes, count: int) -> pa.Array:
+    limits = np.arange(0, (count + 1) * len(text), len(text), dtype=np.int32)
+    buffers = [None, pa.py_buffer(limits), pa.py_buffer(text * count)]
+    return pa.Array.from_buffers(pa.string(), count, buffers)
 
 
 _HEX: Final = np.array([f"{n:02X}".encode() for n in range(256)]).view(np.uint16)

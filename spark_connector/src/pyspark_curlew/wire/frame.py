@@ -7,12 +7,12 @@
 Of what is inside a record `records` and `parting` know. Invariant of a frame: the checksum held,
 and the sizes add up to all of it. The layout is the server's; the constants stand here again
 because the connector shares no code with it. Called by `reply`, while a frame comes, and by
-`client` and `read_bundle`.
+`client`.
 """
 
 import struct
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -57,12 +57,6 @@ class Block(NamedTuple):
 
 
 Frame = Block | Parted
-
-
-def joined(blocks: Sequence[Block]) -> Block:
-    """The records of all blocks, in their order."""
-    sizes = np.concatenate([block.sizes for block in blocks])
-    return Block(np.concatenate([block.data for block in blocks]), np.cumsum(sizes) - sizes, sizes)
 
 
 def media_type_of(headers: Mapping[str, str]) -> str:

@@ -4,16 +4,24 @@ A fault takes its victim when it begins, by the role that the node has then. One
 leaves three nodes that run and can reach each other and the database.
 """
 
+import re
 import signal
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Final
+
+import httpx
 
 from tests.crash.sweeps.disks import fill
 from tests.support.cluster.hosts import Host
 from tests.support.cluster.three_processes import NAMES, Shard
 from tests.support.metadata.postgres import PostgresServer
+
+OPERATORS: Final = 4
+_REPLICA: Final = re.compile(r'^curlew_replica_leading\{.*replica="(\w+)"', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +160,50 @@ def follower_disk_is_full(victims: Victims) -> Undo:
     return _fill(victims, victims.follower())
 
 
+def _order(victims: Victims, method: str, path: str, body: object = None) -> int:
+    """The status of what an operator wants of any node; 0 where there is no answer. A refusal is an
+    answer."""
+    names = victims.random.sample(NAMES, len(NAMES))
+    for name in names:
+        with suppress(httpx.HTTPError):
+            return victims.shard.asked(name, method, f"/v1/shards/orders{path}", body).status_code
+    return 0
+
+
+def _replica(victims: Victims, name: str) -> str:
+    """The path of the replica of a node; of none that exists, where the node does not answer."""
+    found = _REPLICA.search(victims.shard.figures(name))
+    return f"/replicas/{found[1] if found else 'silent'}"
+
+
+def hand_over(victims: Victims) -> Undo:
+    """Asked for by several at once."""
+    with ThreadPoolExecutor(OPERATORS) as operators:
+        for _ in range(OPERATORS):
+            operators.submit(_order, victims, "POST", "/hand-over", {})
+    return lambda: None
+
+
+def reset_follower(victims: Victims) -> Undo:
+    """It throws away what it has, or keeps its log."""
+    keeps_log = victims.random.random() < 0.5
+    path = f"{_replica(victims, victims.follower())}/reset"
+    _order(victims, "POST", path, {"keep_log": keeps_log})
+    return lambda: None
+
+
+def remove_follower(victims: Victims) -> Undo:
+    """It joins again when its node starts anew."""
+    name = victims.follower()
+    _order(victims, "DELETE", _replica(victims, name))
+
+    def start_anew() -> None:
+        victims.shard.stop(name)
+        victims.shard.start(name)
+
+    return start_anew
+
+
 FAULTS: Final[Mapping[str, Begin]] = {
     "leader killed": kill_leader,
     "follower killed": kill_follower,
@@ -167,6 +219,9 @@ FAULTS: Final[Mapping[str, Begin]] = {
     "database stopped": database_stops,
     "leader's disk full": leader_disk_is_full,
     "follower's disk full": follower_disk_is_full,
+    "shard handed over": hand_over,
+    "follower reset": reset_follower,
+    "follower removed": remove_follower,
 }
 
 BESIDE: Final = ("database stopped", "follower's disk full", "follower frozen", "follower cut off")

@@ -125,6 +125,9 @@ _SPECIAL_HEADERS: Final = frozenset(
 )
 """Headers that are seldom there; one set operation tells whether any is."""
 
+_KEPT_MAX: Final = 64
+"""Keys and properties of a message that is kept with its head: read, each takes far more than its
+bytes, and a connection keeps some heads, also of what is refused each time."""
 
 _Types = tuple[media.BodyKind, str | None]
 """What a body is, and the content type of its message."""
@@ -157,7 +160,7 @@ class Sending:
             if said is None:
                 options = read_send_options(exchange.mq_headers, headers, b"")
                 said = message_beside_body(options)
-                if head is not None and not head.ends_alike:
+                if head is not None and not head.ends_alike and _is_brief(said):
                     head.message = said
             is_plain = said is not None
         if not is_plain:
@@ -567,3 +570,8 @@ def _take_event(exchange: RequestContext, options: SendOptions) -> None:
         put_property(options.properties, name, text)
     if (key := attributes.get("ce-partitionkey")) is not None:
         options.take("sharding_key", key)
+
+
+def _is_brief(said: Message | None) -> bool:
+    """Whether it may be kept with its head."""
+    return said is not None and len(said.keys) + len(said.properties) <= _KEPT_MAX

@@ -40,6 +40,19 @@ async def connection(server: Served) -> AsyncIterator[RawConnection]:
     await connection.aclose()
 
 
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What was read of heads so far."""
+    found: list[object] = []
+
+    def read(*arguments: object) -> object:
+        found.append(read_send_options(*arguments))  # type: ignore[arg-type]
+        return found[-1]
+
+    monkeypatch.setattr("app.api.dataplane.sending.read_send_options", read)
+    return found
+
+
 async def sent(
     server: Served, connection: RawConnection, body: bytes, headers: bytes
 ) -> StoredMessage:
@@ -62,22 +75,14 @@ def said(message: StoredMessage) -> tuple[object, ...]:
 
 
 async def test_each_message_has_what_its_head_says(
-    server: Served, connection: RawConnection, monkeypatch: pytest.MonkeyPatch
+    server: Served, connection: RawConnection, reads: list[object]
 ) -> None:
     created = ("created", ("order-17", "order-18"), None, {"region": "eu"}, None)
     paid: tuple[object, ...] = ("paid", (), "7", {}, "text/plain")
-    reads = 0
-
-    def counted(*arguments: object) -> object:
-        nonlocal reads
-        reads += 1
-        return read_send_options(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr("app.api.dataplane.sending.read_send_options", counted)
     for body in (b"a", b"b", b"longer", b"d"):
         assert said(await sent(server, connection, body, CREATED)) == (body, *created)
         assert said(await sent(server, connection, body, PAID)) == (body, *paid)
-    assert reads == 4  # each head as a new one, and as one that is known
+    assert len(reads) == 4  # each head as a new one, and as one that is known
 
 
 async def test_who_sends_is_not_taken_for_a_part_of_the_message(
@@ -98,3 +103,23 @@ async def test_how_and_when_it_is_sent_is_heard_each_time(
         await connection.say(post(b"a", CREATED + header))
         answer = await connection.answer()
         assert answer.status == 202 or b"recall_handle" in answer.body
+
+
+MANY = b"".join([b',"%03d":"x"' % number for number in range(100)])
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        (b"MQ-Properties: {%b}\r\n" % MANY[1:], 201),
+        (b"MQ-Keys: %b\r\n" % b" ".join([b"%03d" % number for number in range(900)]), 400),
+    ],
+)
+async def test_nothing_is_kept_of_a_head_that_says_very_much(
+    connection: RawConnection, reads: list[object], header: bytes, status: int
+) -> None:
+    """Read, it takes twenty times its bytes, and a node has thousands of connections."""
+    for _ in range(4):
+        await connection.say(post(b"a", header))
+        assert (await connection.answer()).status == status
+    assert len(reads) == 4

@@ -167,6 +167,18 @@ def test_a_group_is_told_the_next_offsets(node: FakeNode, time: Clock) -> None:
     assert again.initialOffset()["topics"] == {"orders": {"0": 2, "1": 0}}
 
 
+def test_a_group_is_told_of_each_topic_once(node: FakeNode, time: Clock) -> None:
+    node.add_topic("events", queues=1)
+    node.send("events", 0, b"a")
+    reader = reader_of(node, time, topics="orders,events", consumerGroup="etl")
+    end = first_end(reader)
+    asked = len(node.requests)
+    reader.latestOffset(end, ALL)
+    assert node.committed == {("etl", "events"): {0: 1}, ("etl", "orders"): {0: 0, 1: 0}}
+    told = [request for request in node.requests[asked:] if "/groups/etl/" in request]
+    assert len(told) == 2
+
+
 def test_nothing_is_committed_without_a_wish(node: FakeNode, time: Clock) -> None:
     for given in ({}, {"consumerGroup": "etl", "commitOffsets": "false"}):
         reader = reader_of(node, time, **given)

@@ -94,6 +94,19 @@ def test_together_they_have_no_more_bytes_than_one_pull(node: FakeNode) -> None:
     assert asked == [["1000"]] * 3
 
 
+def test_queues_of_several_stores(node: FakeNode) -> None:
+    """Message ids that a store gives have its name in them."""
+
+    def of_another_store(reply: Reply) -> Reply:
+        return Reply(reply.status, {**reply.headers, "MQ-Store-Id": "0000000f"}, reply.body)
+
+    node.faults = [of_another_store]
+    batches = read(node)
+    assert values(batches) == ALL
+    stores = [{str(row["message_id"])[2:10] for row in rows([batch])} for batch in batches]
+    assert sorted(map(sorted, stores)) == [["0000000F"], ["0A0B0C0D"], ["0A0B0C0D"]]
+
+
 @pytest.mark.parametrize("place", [0, 1, 2])
 @pytest.mark.parametrize(
     "fault",

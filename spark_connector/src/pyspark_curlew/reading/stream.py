@@ -10,6 +10,7 @@ that messages sent between a first start and a restart are not lost to `starting
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -169,10 +170,9 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._newest is not None:
             positions = {key: positions[key] for key in positions if key in self._newest}
         client = self._client()
-        for topic in sorted({key.topic for key in positions}):
-            offsets = {key.queue: at for key, at in sorted(positions.items()) if key.topic == topic}
+        for topic, rows in groupby(sorted(positions.items()), lambda row: row[0].topic):
             try:
-                client.commit(group, topic, offsets)
+                client.commit(group, topic, {key.queue: offset for key, offset in rows})
             except ConnectorError as error:  # it would end the query
                 _LOG.warning("offsets of topic %r are not committed: %s", topic, error)
 

@@ -7,7 +7,6 @@ the transaction's, and the message's own. Producers are asked by `ProducerChecks
 """
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -64,10 +63,6 @@ from app.domain.names import (
 )
 from app.domain.positions import FlushMode
 from app.store import StepPart
-
-_LOG: Final = logging.getLogger(__name__)
-
-CHECKS_EXHAUSTED: Final = "CHECKS_EXHAUSTED"
 
 _READ_MESSAGES: Final = 1_024
 

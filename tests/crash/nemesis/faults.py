@@ -6,10 +6,11 @@ leaves three nodes that run and can reach each other and the database.
 
 import re
 import signal
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
@@ -34,6 +35,8 @@ class Victims:
     """The address at which the hosts reach the database."""
     database: PostgresServer
     random: Random
+    orders: Counter[int] = field(default_factory=Counter)
+    """How often operators were answered so, by status; 0: not at all."""
 
     def follower(self) -> str:
         leader = self.shard.leader()
@@ -160,14 +163,22 @@ def follower_disk_is_full(victims: Victims) -> Undo:
     return _fill(victims, victims.follower())
 
 
-def _order(victims: Victims, method: str, path: str, body: object = None) -> int:
-    """The status of what an operator wants of any node; 0 where there is no answer. A refusal is an
-    answer."""
-    names = victims.random.sample(NAMES, len(NAMES))
-    for name in names:
-        with suppress(httpx.HTTPError):
-            return victims.shard.asked(name, method, f"/v1/shards/orders{path}", body).status_code
-    return 0
+def _order(
+    victims: Victims, method: str, path: str, body: object = None, operators: int = 1
+) -> None:
+    """Have operators want something of the shard, so many at once, each of any node."""
+    ways = [victims.random.sample(NAMES, len(NAMES)) for _ in range(operators)]
+
+    def status(names: list[str]) -> int:
+        """What the first node says that answers, be it a refusal; 0: none does."""
+        for name in names:
+            with suppress(httpx.HTTPError):
+                answer = victims.shard.asked(name, method, f"/v1/shards/orders{path}", body)
+                return answer.status_code
+        return 0
+
+    with ThreadPoolExecutor(operators) as pool:
+        victims.orders.update(pool.map(status, ways))
 
 
 def _replica(victims: Victims, name: str) -> str:
@@ -178,9 +189,7 @@ def _replica(victims: Victims, name: str) -> str:
 
 def hand_over(victims: Victims) -> Undo:
     """Asked for by several at once."""
-    with ThreadPoolExecutor(OPERATORS) as operators:
-        for _ in range(OPERATORS):
-            operators.submit(_order, victims, "POST", "/hand-over", {})
+    _order(victims, "POST", "/hand-over", {}, OPERATORS)
     return lambda: None
 
 

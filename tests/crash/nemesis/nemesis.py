@@ -2,6 +2,7 @@
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
@@ -63,6 +64,8 @@ class Report(NamedTuple):
     """That all three replicas have."""
     events: list[Event]
     """All that was seen."""
+    orders: Counter[int]
+    """What operators were answered, by status; 0: nothing."""
 
     def silence_s(self, of: Round) -> float:
         """The longest time in that round in which no send was confirmed."""
@@ -140,7 +143,8 @@ class Nemesis:
 
         wait_until(are_one)
         violations = check(events, Rules(max_attempts=MAX_ATTEMPTS))
-        return Report(self._rounds, self._load.sent(), violations, logs[0], events)
+        sent, orders = self._load.sent(), self.victims.orders
+        return Report(self._rounds, sent, violations, logs[0], events, orders)
 
 
 def log_of(store: Path) -> Log:

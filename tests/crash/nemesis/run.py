@@ -24,6 +24,7 @@ from tests.support.cluster.hosts import why_not
 from tests.support.cluster.three_processes import NAMES
 
 TWO_AT_ONCE: Final = "two at once"
+_TAKEN: Final = range(200, 300)
 
 
 def figures(report: Report, duration_s: float) -> list[str]:
@@ -35,6 +36,7 @@ def figures(report: Report, duration_s: float) -> list[str]:
         f"| Rounds, faults | {len(report.rounds)}, {faults} |",
         f"| Messages confirmed, refused as not stored, without an answer | {outcomes['ok']}, "
         f"{outcomes['refused']}, {outcomes['unknown']} |",
+        f"| Operators' requests taken, refused, without an answer | {_answers(report.orders)} |",
         f"| Promises broken (lost, twice, out of order, …) | {broken or 0} |",
         f"| Bytes of the log, alike in all replicas | {report.log.end - report.log.start} |",
     ]
@@ -50,6 +52,12 @@ def figures(report: Report, duration_s: float) -> list[str]:
             f"| {len(pairs)}; {_spread(silence)}; {_spread(convergence)} |"
         )
     return [*rows, f"| Duration | {duration_s:.0f} s |"]
+
+
+def _answers(orders: Counter[int]) -> str:
+    """By what became of them."""
+    taken = sum(count for status, count in orders.items() if status in _TAKEN)
+    return f"{taken}, {orders.total() - taken - orders[0]}, {orders[0]}"
 
 
 def _spread(values: Iterable[float]) -> str:

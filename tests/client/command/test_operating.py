@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,13 @@ def test_schedules(curlew: Run) -> None:
     assert done.status == 1
 
 
+def times_of(curlew: Run, transaction: str) -> int:
+    """In its line of the list."""
+    lines = curlew("tx", "list").out.splitlines()
+    [line] = [line for line in lines if line.startswith(transaction)]
+    return len(re.findall(r" \d\d:\d\d:\d\d\.", line))
+
+
 def test_transactions(curlew: Run) -> None:
     url = os.environ["CURLEW_URL"]
     httpx.put(f"{url}/v1/topics/pays", json={"queues": 1, "type": "transaction"})
@@ -124,11 +132,12 @@ def test_transactions(curlew: Run) -> None:
         transaction = answer.json()["transaction_id"]
         rows = shown(curlew, "tx", "list", "--group", "payers", "--state", "PREPARED")
         assert [each["transaction_id"] for each in rows] == [transaction]
-        assert transaction in curlew("tx", "list").out
+        assert times_of(curlew, transaction) == 2  # with the next check
         assert curlew("tx", how, transaction).status == 2
         assert curlew("tx", how, transaction, "--yes").status == 0
         found = shown(curlew, "tx", "show", transaction)
         assert found["state"] == ("COMMITTED" if how == "commit" else "ROLLED_BACK")
+        assert times_of(curlew, transaction) == 1  # nobody is asked of it any more
     assert curlew("pull", "pays", "--raw").out == "commit"
 
 

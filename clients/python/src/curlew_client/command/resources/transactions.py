@@ -38,7 +38,7 @@ def list_(*, state: str | None = None, group: str | None = None, where: Where = 
                 each["topic"],
                 time_text(each["prepared_ms"]),
                 each["checks"],
-                time_text(each["check_time_ms"]),
+                time_text(each["check_time_ms"] if each["state"] == "PREPARED" else None),
             )
             for each in found
         ],

@@ -138,7 +138,8 @@ class Together:
         """Where each record begins in `data`; made at the first call."""
         if self._starts is None:
             positions = self._table["physical_offset"].astype(np.int64)
-            shifts = [start - position for position, start, _, _ in self.pieces]
+            # Of what is not in the buffer units may say anything: more than fits into an array.
+            shifts = [start - at if end > start else 0 for at, start, end, _ in self.pieces]
             self._starts = positions + np.repeat(shifts, np.diff(self.lows))
         return self._starts
 

@@ -151,9 +151,9 @@ def files_of(opened: OpenStore) -> dict[str, bytes]:
     return {path: bytes(inode.seen) for path, inode in opened.files.names.items()}
 
 
-def flip(opened: OpenStore, path: str, at: int) -> None:
+def flip(opened: OpenStore, path: str, at: int, bits: int = 4) -> None:
     assert isinstance(opened.files, SimulatedFiles)
-    opened.files.names[path].seen[at] ^= 4
+    opened.files.names[path].seen[at] ^= bits
 
 
 @pytest.fixture(params=list(LESS.values()), ids=list(LESS))
@@ -262,6 +262,18 @@ def test_damage_of_one_queue_is_not_given_and_the_others_are(is_unit: bool) -> N
         assert after == {places: good[places] for places in after}
         assert any(places[0] for places in after)
         flip(opened, units if is_unit else paths.segment(0), at)
+    opened.store.close()
+
+
+def test_a_unit_that_says_what_no_place_can_be_damages_no_other_queue() -> None:
+    opened = filled(ALL)
+    for queue_id in QUEUES:
+        joined(opened, queue_id, in_place=False)
+    good = together(opened)
+    flip(opened, f"{paths.queue_directory('orders', 0)}/{paths.file_name(0)}", 0, 0x80)
+    after = together(opened)
+    assert (1, 0, LARGE) in after
+    assert after == {places: good[places] for places in after}
     opened.store.close()
 
 

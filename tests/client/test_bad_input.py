@@ -2,14 +2,19 @@
 
 import os
 import pickle
+import signal
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from curlew_client import AsyncClient, Client, ClientClosed, Message, Options
+from curlew_client import AsyncClient, Client, ClientClosed, CurlewError, Message, Options
+from curlew_client.errors import ConnectionFailed
 from curlew_client.face import MessageOptions
 from curlew_client.options import node_of, nodes_of
 from curlew_client.other_names import CALLS, OPTIONS
+from curlew_client.producing.batches import Batches
+from curlew_client.producing.messages import Waiting
 from curlew_client.wire.durations import seconds_of
 
 NOWHERE = "http://127.0.0.1:9"
@@ -187,3 +192,55 @@ def test_a_forked_child_is_refused(call: Callable[..., object]) -> None:
         os.close(reader)
         assert name == "ClientClosed"
         assert "make another one after a fork" in text
+
+
+def test_a_forked_child_closes_whatever_threads_held_that_it_does_not_have() -> None:
+    with Client(NOWHERE) as curlew:
+        with curlew._lock:
+            child = os.fork()
+            if child == 0:  # pragma: no cover
+                signal.alarm(10)
+                curlew.close()
+                os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_who_waits_for_room_while_the_client_closes_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits, wait_for_room = threading.Event(), Batches.wait_for_room
+
+    def noted(self: Batches, message: Waiting, timeout_s: float) -> None:
+        waits.set()
+        wait_for_room(self, message, timeout_s)
+
+    monkeypatch.setattr(Batches, "wait_for_room", noted)
+    errors: list[BaseException] = []
+
+    def send() -> None:
+        try:
+            errors.append(curlew.send_async("orders", b"y").exception(5) or AssertionError())
+        except (CurlewError, RuntimeError, TimeoutError) as error:
+            errors.append(error)
+
+    curlew = Client(NOWHERE, under_way_messages=1, linger=60, async_retries=0)
+    first = curlew.send_async("orders", b"x")
+    sending = threading.Thread(target=send)
+    sending.start()
+    assert waits.wait(10)
+    curlew.close()
+    sending.join()
+    assert isinstance(first.exception(0), ConnectionFailed)
+    assert list(map(type, errors)) == [ClientClosed]
+
+
+def test_what_cannot_be_encoded_is_not_stored() -> None:
+    with Client(NOWHERE, batch_messages=2) as curlew:
+        futures = [
+            curlew.send_async("orders", b"x", properties={"a": "b" * size}) for size in (1, 40_000)
+        ]
+        for each in futures:
+            error = each.exception(10)
+            assert error is not None
+            assert error.outcome == "not_stored"
+            assert "32767" in str(error)

@@ -1,9 +1,11 @@
 """What a producer decides without I/O: numbers, attempts, nodes, batches."""
 
 import random
+import threading
 
 import pytest
 from curlew_client.errors import (
+    ClientClosed,
     ConnectionFailed,
     CurlewError,
     FlushDiskTimeout,
@@ -16,9 +18,16 @@ from curlew_client.producing.attempts import PAUSE_S_MAX, Attempts
 from curlew_client.producing.batches import Batch, Batches, BatchKey
 from curlew_client.producing.fault_table import FaultTable, away_ms
 from curlew_client.producing.lanes import Lanes
-from curlew_client.producing.messages import Message, SendRequest, as_message, batch_request
+from curlew_client.producing.messages import (
+    Message,
+    SendRequest,
+    Waiting,
+    as_message,
+    batch_request,
+)
 from curlew_client.results import SendResult
 from curlew_client.wire.frames import RecordMaker, encode_frame
+from typing_extensions import override
 
 SCOPE = ("orders", -1)
 OPEN = ConnectionFailed("broke", "unknown")
@@ -190,6 +199,7 @@ class Box(Batches):
     def __init__(self, messages_max: int = 3, under_way: int = 100, size: int = 10**6) -> None:
         self.now_s = 0.0
         self.calls = 0
+        self.is_cut_off = False
         super().__init__(
             self.called,
             lambda: self.now_s,
@@ -201,6 +211,9 @@ class Box(Batches):
         )
 
     def called(self) -> None:
+        if self.is_cut_off:
+            self.is_cut_off = False
+            raise KeyboardInterrupt
         self.calls += 1
 
 
@@ -235,6 +248,47 @@ def test_the_loop_is_called_when_it_would_not_look_in_time() -> None:
     assert len(box.ready(all_of_them=True)) == 1
     box.add("orders", b"x")
     assert box.calls == 4, "nor after everything was taken"
+
+
+def test_the_loop_is_called_by_the_next_message_when_its_call_was_cut_off() -> None:
+    box = Box()
+    box.is_cut_off = True
+    with pytest.raises(KeyboardInterrupt):
+        box.add("orders", b"x")
+    box.add("orders", b"y")
+    assert box.calls == 1
+    box.add("orders", b"z")
+    assert box.calls == 1, "it has not looked yet"
+    (batch,) = box.ready()
+    assert batch.messages == [b"x", b"y", b"z"]
+
+
+class CutOff(list[Waiting]):
+    """Messages of a batch; Ctrl-C comes when one more is among them."""
+
+    @override
+    def append(self, each: Waiting) -> None:
+        super().append(each)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("under_way", [2, 100])
+def test_a_message_that_was_cut_off_takes_its_room_once(under_way: int) -> None:
+    """Also where the batch was granted room for it."""
+    box = Box(messages_max=200, under_way=under_way)
+    future = box.add("orders", b"x")
+    assert future is not None
+    batch = future._batch
+    batch.messages = CutOff(batch.messages)
+    with pytest.raises(KeyboardInterrupt):
+        box.add("orders", b"y")
+    batch.messages = list(batch.messages)
+    added = [box.add("payments", b"z") for _ in range(under_way)]
+    assert added.count(None) == 2
+    for each in box.ready(all_of_them=True):
+        box.over(each)
+    again = [box.add("orders", b"x") for _ in range(under_way + 1)]
+    assert again.count(None) == 1
 
 
 def test_messages_of_a_key_go_one_batch_after_the_other() -> None:
@@ -317,6 +371,22 @@ def test_who_waits_for_room_goes_on_when_a_batch_is_over() -> None:
     assert box.add("orders", b"y") is not None
 
 
+def test_what_is_closed_takes_no_more_and_who_waits_for_room_hears_of_it() -> None:
+    box = Box(messages_max=100, under_way=4)
+    assert box.add("orders", b"x") is not None
+    assert box.add("payments", bytes(10**6)) is None
+    waiting = threading.Thread(target=lambda: box.wait_for_room(bytes(10**6), 60), daemon=True)
+    waiting.start()
+    box.close()
+    waiting.join(10)
+    assert not waiting.is_alive()
+    for topic in ("orders", "payments"):  # one is open, and was granted room
+        with pytest.raises(ClientClosed, match="the client is closing"):
+            box.add(topic, b"y")
+    (batch,) = box.ready(all_of_them=True)
+    assert batch.messages == [b"x"]
+
+
 def test_futures_have_the_result_of_their_message() -> None:
     box = Box()
     futures = [box.add("orders", b"x") for _ in range(2)]
@@ -332,6 +402,7 @@ def test_futures_have_the_result_of_their_message() -> None:
     assert told == [result]
     assert isinstance(second.exception(), CurlewError)
     assert batch.key == BatchKey("orders", None, is_framed=True)
+    assert batch.messages == [], "who keeps a future keeps no body"
 
 
 @pytest.mark.parametrize("bodies", [[b""], [b"a", b"bc", b"", b"de"], [b"x" * 300] * 3])

@@ -80,6 +80,7 @@ class Client(
         if self._engine is None:
             with self._lock:
                 if self._engine is None:
+                    self._session.check_usable()  # nobody has closed it since
                     self._thread = LoopThread(f"curlew-{self.client_id}")
                     self._engine = self._thread.call(lambda: AsyncEngine(self._session))
         return self._engine
@@ -87,13 +88,14 @@ class Client(
     def close(self) -> None:
         """Send what is left, and close. May be called again."""
         session = self._session
+        if not session.is_of_this_process:  # nor is there who would give the lock back
+            session.state = "closed"
+            return
         with self._lock:
             if session.state in {"closing", "closed"}:
                 return
             has_run, session.batches = session.state == "running", None
-            session.state = "closing" if session.is_of_this_process else "closed"
-        if not session.is_of_this_process:
-            return
+            session.state = "closing"
         try:
             if has_run and (self._engine is not None or session.lanes.made_count):
                 thread = self._thread or LoopThread(f"curlew-{self.client_id}")

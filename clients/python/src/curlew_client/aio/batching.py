@@ -69,7 +69,9 @@ class AsyncBatcher:
             self._timer = self._loop.call_later(max(due_s - monotonic(), 0), self.wake)
 
     async def drain(self) -> None:
-        """Send everything, and wait until all of it has its results."""
+        """Take no more, send everything, and wait until all of it has its results."""
+        self.batches.close()
+        self._let_waiters_look()
         for batch in self.batches.ready(all_of_them=True):
             self._start(self._send(batch))
         while self._tasks:
@@ -86,10 +88,13 @@ class AsyncBatcher:
             outcome = await self._results_of(following)
             sent, following = following, self.batches.over(following)
             sent.resolve(outcome)
-            waiters, self._waiters = self._waiters, []
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+            self._let_waiters_look()
+
+    def _let_waiters_look(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def _results_of(self, batch: Batch) -> Outcomes:
         """Whatever ends the batch is its outcome: its futures and its room hang on that."""
@@ -162,25 +167,26 @@ class AsyncBatcher:
         return await _outcome_of(self._sent(batch, messages))
 
     def _request(self, batch: Batch, messages: Sequence[Waiting]) -> SendRequest:
-        topic, queue_id, *_ = batch.key
-        return batch_request(topic, messages, queue_id, self._session.options.namespace)
+        """Raises a `CurlewError` where one of the messages cannot be encoded."""
+        options, (topic, queue_id, *_) = self._session.options, batch.key
+        try:
+            if len(messages) == 1 and not batch.key.is_one_way:
+                return send_request(topic, as_message(messages[0]), options.compress_from)
+            request = batch_request(topic, messages, queue_id, options.namespace)
+            return request.also(ONE_WAY) if batch.key.is_one_way else request
+        except Exception as error:
+            failure = CurlewError(f"the batch cannot be sent: {error}")
+            failure.outcome = "not_stored"
+            raise failure from error
 
     async def _sent(self, batch: Batch, messages: Sequence[Waiting]) -> Outcomes:
         session, topic = self._session, batch.key.topic
-        timeout_s, retries = session.timeout_s, session.options.async_retries
-        if batch.key.is_one_way:
-            request = self._request(batch, messages).also(ONE_WAY)
-        elif len(messages) == 1:
-            request = send_request(topic, as_message(messages[0]), session.options.compress_from)
-            reply = await self._sender.send(request, timeout_s, retries)
-            if reply is None:
-                return [SendResult(topic, is_duplicate=True)]
-            return [result_of(reply[0], topic, reply[1])]
-        else:
-            request = self._request(batch, messages)
-        reply = await self._sender.send(request, timeout_s, retries)
+        request = self._request(batch, messages)
+        reply = await self._sender.send(request, session.timeout_s, session.options.async_retries)
         if reply is None:
             return [SendResult(topic, is_duplicate=True)] * len(messages)
+        if len(messages) == 1 and not batch.key.is_one_way:
+            return [result_of(reply[0], topic, reply[1])]
         return results_of(reply[0], topic, len(messages), reply[1])
 
 
@@ -192,7 +198,7 @@ async def _outcome_of(work: Awaitable[Outcomes]) -> Outcomes:
         return error
     except asyncio.CancelledError:
         failure = CurlewError("the event loop ended while the message was under way")
-    except Exception as error:  # noqa: BLE001  # one of the messages cannot be encoded
+    except Exception as error:  # noqa: BLE001  # its futures wait for it, whatever it is
         failure = CurlewError(f"the batch cannot be sent: {error}")
         failure.__cause__ = error
     failure.outcome = "unknown"

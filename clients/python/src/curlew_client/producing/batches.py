@@ -15,7 +15,7 @@ from concurrent.futures import CancelledError
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
-from curlew_client.errors import CurlewError
+from curlew_client.errors import ClientClosed, CurlewError
 from curlew_client.producing.messages import BESIDE_BYTES, Waiting, size_of
 from curlew_client.results import SendResult
 
@@ -59,9 +59,11 @@ class Batch:
         self._callbacks: list[Callable[[], object]] = []
 
     def resolve(self, results: Sequence[SendResult | CurlewError] | CurlewError) -> None:
-        """What became of the messages. Callbacks run in this thread."""
+        """What became of the messages, of which nothing else is kept: futures may be kept for long.
+        Callbacks run in this thread."""
         with self._lock:
             self.results = results
+            self.messages = []
             callbacks, self._callbacks = self._callbacks, []
             event = self._event
         if event is not None:
@@ -192,54 +194,74 @@ class Batches:
         """The loop has to look, and knows it."""
         self._is_timed = False
         """The loop looks again when the linger of the oldest open batch is over, or before."""
+        self._is_closed = False
         self._lock = threading.Lock()
         self._has_room = threading.Condition(self._lock)
 
     def add(self, topic: str, message: Waiting, is_one_way: bool = False) -> SendFuture | None:
-        """Add a message; None: there is no room."""
+        """Add a message; None: there is no room. Raises `ClientClosed` after `close`."""
         if isinstance(message, bytes):
             key: _Key = (topic, None, True, is_one_way)
             size = len(message) + BESIDE_BYTES
         else:
             key, size = (topic, message.queue_id, message.is_framed, is_one_way), message.size
-        with self._lock:
-            batch = self._open.get(key)
-            if batch is not None:
-                messages = batch.messages
-                index, bytes_then = len(messages), batch.size + size
-                if index < batch.messages_granted and bytes_then <= batch.bytes_granted:
-                    messages.append(message)
-                    batch.size = bytes_then
-                    return SendFuture(batch, index)
-            if not self._fits(size):
-                return None
-            batch, calls = self._added(key, message, size)
-            future = SendFuture(batch, len(batch.messages) - 1)
-        if calls:
-            self._call()
+        try:
+            with self._lock:
+                batch = self._open.get(key)
+                if batch is not None:
+                    messages = batch.messages
+                    index, bytes_then = len(messages), batch.size + size
+                    if index < batch.messages_granted and bytes_then <= batch.bytes_granted:
+                        messages.append(message)
+                        batch.size = bytes_then
+                        return SendFuture(batch, index)
+                self._check_open()
+                if not self._fits(size):
+                    return None
+                batch, calls = self._added(key, message, size)
+                future = SendFuture(batch, len(batch.messages) - 1)
+            if calls:
+                self._call()
+        except BaseException:  # such as Ctrl-C, before the loop was called or while it was
+            self._forget_call()
+            raise
         return future
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosed("the client is closing; make another one")
+
+    def _forget_call(self) -> None:
+        """Nobody knows whether the loop was called: the next message calls it."""
+        with self._lock:
+            self._is_called = False
+            self._ungrant_all()
 
     def _added(self, key: _Key, message: Waiting, size: int) -> tuple[Batch, bool]:
         """The batch that has the message now, and whether the loop has to be called."""
-        batch, calls = self._open.get(key), False
+        batch = self._open.get(key)
         if batch is None:
             batch = self._open[key] = Batch(BatchKey(*key), self._clock())
-            calls = not self._is_timed
-        self._ungrant(batch)
-        self._room_messages -= 1
-        self._room_bytes -= size
         batch.messages.append(message)
         batch.size += size
-        batch.messages_granted, batch.bytes_granted = len(batch.messages), batch.size
+        self._ungrant(batch)
+        will_look = self._is_called
         if len(batch.messages) >= self._messages_max or batch.size >= self._bytes_max:
             del self._open[key]
             self._full.append(batch)
-            calls = True
         else:
             self._grant(batch)
-        if calls:
-            calls, self._is_called = not self._is_called, True
-        return batch, calls
+            will_look |= self._is_timed
+        self._is_called |= not will_look
+        return batch, not will_look
+
+    def close(self) -> None:
+        """Take no more messages, not of those either who wait for room: when all has gone that is
+        there, nobody looks for more."""
+        with self._has_room:
+            self._is_closed = True
+            self._ungrant_all()
+            self._has_room.notify_all()
 
     def _grant(self, batch: Batch) -> None:
         """Room for messages that then need no reckoning: at most all but the one that makes it
@@ -254,24 +276,28 @@ class Batches:
             self._room_bytes -= size
 
     def _ungrant(self, batch: Batch) -> None:
-        """Take back what it has not used."""
+        """Take back what it has not used, and from the room what it has used beyond that: so what
+        is cut off between two steps of an `add` is reckoned here."""
         count = len(batch.messages)
         self._room_messages += batch.messages_granted - count
         self._room_bytes += batch.bytes_granted - batch.size
         batch.messages_granted, batch.bytes_granted = count, batch.size
 
+    def _ungrant_all(self) -> None:
+        for batch in self._open.values():
+            self._ungrant(batch)
+
     def wait_for_room(self, message: Waiting, timeout_s: float) -> None:
-        """Block the thread until the message fits, or the time is over."""
+        """Block the thread until the message fits, or it is refused, or the time is over."""
         size = size_of(message)
         with self._has_room:
-            self._has_room.wait_for(lambda: self._fits(size), timeout_s)
+            self._has_room.wait_for(lambda: self._is_closed or self._fits(size), timeout_s)
 
     def _fits(self, size: int) -> bool:
         """Whether there is room; any one message fits alone."""
         if self._room_messages > 0 and self._room_bytes >= size:
             return True
-        for batch in self._open.values():
-            self._ungrant(batch)
+        self._ungrant_all()
         is_alone = self._room_bytes == self._bytes_limit
         return self._room_messages > 0 and (self._room_bytes >= size or is_alone)
 

@@ -71,10 +71,11 @@ class ReadableQueues:
         return self._reader.before_unasked(queue, offset, result, wait_for_disk=wait_for_disk)
 
     def read_known(
-        self, asked: Sequence[tuple[str, int, int, int]], max_bytes: int
+        self, asked: Sequence[tuple[str, int, int, int]], max_bytes: int, all_bytes_max: int
     ) -> list[ReadResult | None]:
         """Of several queues (topic, queue id, first offset, end) all that is asked for, where it is
-        in memory, known to be good and at most `max_bytes`; None: `read` that queue by itself.
+        in memory, known to be good and at most `max_bytes`, and `all_bytes_max` with those before
+        it; None: `read` that queue by itself.
 
         The offsets are within the bounds, and no stretch is empty.
         """
@@ -84,7 +85,7 @@ class ReadableQueues:
             if queue is None:
                 return [None] * len(asked)
             stretches.append((queue, first, end))
-        return self._reader.read_known(stretches, max_bytes)
+        return self._reader.read_known(stretches, max_bytes, all_bytes_max)
 
     def _read(self, queue: ConsumeQueue, wanted: Wanted, *, wait_for_disk: bool) -> ReadResult:
         return self._reader.read(queue, wanted, wait_for_disk=wait_for_disk)

@@ -148,7 +148,8 @@ class Round:
             left += offset - end
         if len(asked) < _TOGETHER_MIN:
             return []
-        return list(zip(lefts, store.read_known(asked, self._share_bytes), strict=True))
+        found = store.read_known(asked, self._share_bytes, self.bytes_left)
+        return list(zip(lefts, found, strict=True))
 
     def _take_known(self, part: QueuePart, left: int, found: ReadResult) -> bool:
         """Take what was read together with others when so many messages were `left` to be taken;

@@ -214,10 +214,11 @@ class Store(QueueRecords, Protocol):
         ...
 
     def read_known(
-        self, asked: Sequence[tuple[str, int, int, int]], max_bytes: int
+        self, asked: Sequence[tuple[str, int, int, int]], max_bytes: int, all_bytes_max: int
     ) -> Sequence[ReadResult | None]:
         """Of several queues (topic, queue id, first offset, end) all that is asked for, or None
-        where `read` is to be asked; never waits for the disk."""
+        where `read` is to be asked: also beyond the bytes of one, and of all. Never waits for the
+        disk."""
         ...
 
     def read_message(

@@ -2,9 +2,10 @@
 
 A poll takes a few messages from each of its queues. What is done for each record is done once for
 the records of all queues; what is left for a queue are one read of the log and the checksums of its
-blocks. Only what needs nothing else is read here: the records of a queue stand in one piece, and
-lie in blocks that `verified_blocks` knows. A queue of which that is not so gives nothing, and is
-read by `queue_reads`, which finds out why. Any thread; nothing here waits for the disk.
+blocks. Only what needs nothing else is read here: the records of a queue stand in one piece, a
+block of them at least, and lie in blocks that `verified_blocks` knows. A queue of which that is not
+so gives nothing, and is read by `queue_reads`, which finds out why. Any thread; nothing here waits
+for the disk.
 """
 
 from collections.abc import Sequence
@@ -31,11 +32,15 @@ Stretch = tuple[ConsumeQueue, int, int]
 """Messages of one queue that are wanted: half-open, readable, and at least one."""
 
 
-def read_known(source: Source, asked: Sequence[Stretch], max_bytes: int) -> list[ReadResult | None]:
+def read_known(
+    source: Source, asked: Sequence[Stretch], max_bytes: int, all_bytes_max: int
+) -> list[ReadResult | None]:
     """What each of the stretches has; None: ask for it by itself. A stretch gives all its messages
-    or, when they are more than `max_bytes`, None."""
+    or, when they are more than `max_bytes`, None. No more than `all_bytes_max` are read of all
+    together, with what is between their records."""
     nothing: list[ReadResult | None] = [None] * len(asked)
-    if not source.knows_blocks:
+    have_block = [-(-first // BLOCK_RECORDS) < end // BLOCK_RECORDS for _, first, end in asked]
+    if not source.knows_blocks or not any(have_block):
         return nothing
     parts: list[bytes] = []
     lows = [0]
@@ -48,7 +53,7 @@ def read_known(source: Source, asked: Sequence[Stretch], max_bytes: int) -> list
     units = b"".join(parts)
     if len(units) != lows[-1] * UNIT_BYTES:
         return nothing
-    pieces = _pieces_of(source, units, lows, max_bytes)
+    pieces = _pieces_of(source, units, lows, have_block, (max_bytes, all_bytes_max))
     # Not a bytearray, whose zeros would be written first.
     buffer = np.empty(pieces[-1][2], np.uint8).data
     are_read = source.log.read_pieces(buffer, pieces)
@@ -67,20 +72,28 @@ def read_known(source: Source, asked: Sequence[Stretch], max_bytes: int) -> list
     return found
 
 
-def _pieces_of(source: Source, units: bytes, lows: Sequence[int], max_bytes: int) -> list[LogPiece]:
-    """Where each of the stretches is, as their units say, which nobody has looked at."""
+def _pieces_of(
+    source: Source,
+    units: bytes,
+    lows: Sequence[int],
+    have_block: Sequence[bool],
+    bounds: tuple[int, int],
+) -> list[LogPiece]:
+    """Where each of the stretches is, as their units say, which nobody has looked at. `bounds`: the
+    bytes of the records of one, and those that are read of all."""
+    max_bytes, all_bytes_max = bounds
     table = np.frombuffer(units, UNITS)
     totals = np.add.reduceat(table["size"].astype(np.int64), lows[:-1]).tolist()
     segment_bytes, gap_bytes, unpack = source.log.segment_bytes, source.gap_bytes, UNIT.unpack_from
     pieces: list[LogPiece] = []
     place = 0
-    for low, high, total in zip(lows, lows[1:], totals, strict=False):
+    for low, high, total, has_block in zip(lows, lows[1:], totals, have_block, strict=False):
         start, _, _ = unpack(units, low * UNIT_BYTES)
         last, size, _ = unpack(units, high * UNIT_BYTES - UNIT_BYTES)
         length = last + size - start
         is_whole = start >= 0 and 0 < length <= segment_bytes - start % segment_bytes
-        is_small = total <= max_bytes and length - total >= 0
-        if not (is_whole and is_small) or (
+        is_small = total <= max_bytes and total <= length <= all_bytes_max - place
+        if not (has_block and is_whole and is_small) or (
             length - total > gap_bytes and _has_gap(table[low:high], gap_bytes)
         ):
             length = 0

@@ -58,12 +58,14 @@ class QueueReader:
         gap. Raises `ShardUnavailable` where that is nothing, and `ColdRead` as above."""
         return before_unasked(self.source, queue, first, result, wait_for_disk=wait_for_disk)
 
-    def read_known(self, asked: Sequence[Stretch], max_bytes: int) -> list[ReadResult | None]:
+    def read_known(
+        self, asked: Sequence[Stretch], max_bytes: int, all_bytes_max: int
+    ) -> list[ReadResult | None]:
         """A little of each of many queues, where all of it is known to be good; at most `max_bytes`
-        of one. None: `read` it. Never waits."""
+        of one, and `all_bytes_max` in all. None: `read` it. Never waits."""
         if not self._reads_known:
             return [None] * len(asked)
-        return read_known(self.source, asked, max_bytes)
+        return read_known(self.source, asked, max_bytes, all_bytes_max)
 
     def find_in_place(
         self, queue: ConsumeQueue, wanted: Wanted, *, wait_for_disk: bool

@@ -296,7 +296,7 @@ class MemoryStore:
         return result._replace(next_offset=at, scanned=at - offset)
 
     def read_known(
-        self, asked: Sequence[tuple[str, int, int, int]], max_bytes: int
+        self, asked: Sequence[tuple[str, int, int, int]], max_bytes: int, all_bytes_max: int
     ) -> Sequence[ReadResult | None]:
         found: list[ReadResult | None] = []
         for topic, queue_id, first, end in asked:
@@ -304,8 +304,10 @@ class MemoryStore:
                 found.append(None)
                 continue
             read = self.read(topic, queue_id, first, max_messages=end - first, max_bytes=max_bytes)
-            is_whole = len(read.records) == end - first
-            found.append(read if is_whole and sum(map(len, read.records)) <= max_bytes else None)
+            size = sum(map(len, read.records))
+            is_whole = len(read.records) == end - first and size <= min(max_bytes, all_bytes_max)
+            all_bytes_max -= size * is_whole
+            found.append(read if is_whole else None)
         return found
 
     def find_by_key(

@@ -1,6 +1,7 @@
 """One poll does what heartbeat, pulls, commits and hand-backs do, and nothing is lost between."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -25,6 +26,7 @@ from app.domain.settings import (
     GroupMode,
     GroupSettings,
 )
+from app.store import ReadResult
 from tests.support.nodes.brokers import GROUP, TOPIC, running
 from tests.support.nodes.waiting import until
 from tests.unit.broker.polling.polling_member import (
@@ -126,6 +128,27 @@ async def test_what_is_read_together_is_within_the_bounds_and_what_is_cold_comes
         second = bodies(world, await member.poll())
         assert {each: len(found) for each, found in second.items()} == {1: 40, 3: 20}
         assert second[3] == numbered(40)[20:]
+
+
+async def test_no_more_is_read_together_than_the_answer_takes() -> None:
+    async with running(queues=8) as world:
+        for queue_id in range(8):
+            world.store.fill(TOPIC, queue_id, [bytes(100)] * 16)
+        read_known = world.store.read_known
+        sizes: list[int] = []
+
+        def noted(
+            asked: Sequence[tuple[str, int, int, int]], *bounds: int
+        ) -> Sequence[ReadResult | None]:
+            found = read_known(asked, *bounds)
+            sizes.append(sum(len(each) for read in found if read for each in read.records))
+            return found
+
+        world.store.read_known = noted  # type: ignore[assignment]
+        member = Member(world, max_bytes=16_000)
+        assert sum(map(len, bodies(world, await member.poll()).values())) > 16
+        assert sizes
+        assert 0 < sizes[0] <= 16_000
 
 
 async def test_the_queues_take_turns_behind_the_last_of_the_answer_before() -> None:

@@ -1,7 +1,7 @@
 """With and without each fast path a store writes the same files and reads the same from them."""
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -13,9 +13,10 @@ from app.store import RecordsInPlace, as_buffers, packed_bytes, paths, total_byt
 from app.store.config import FastPaths
 from app.store.formats.frame import batch_frame
 from app.store.formats.record.checksum import crc32
+from app.store.log.commit_log import CommitLog
 from app.store.read import queue_reader, queue_reads, verified_blocks, zero_copy
 from app.store.read.frame_checksums import FrameChecksums
-from app.store.read.record_views import RecordViews
+from app.store.read.record_views import LogPiece, RecordViews
 from app.store.read.verified_blocks import BLOCK_RECORDS, VerifiedBlocks
 from app.store.write.appender import Appender
 from tests.support.stores.fast_paths import ALL, LESS, WAYS
@@ -212,7 +213,7 @@ def together(opened: OpenStore) -> dict[tuple[int, int, int], list[bytes]]:
     found: dict[tuple[int, int, int], list[bytes]] = {}
     for first, end in STRETCHES:
         asked = [("orders", queue_id, first, end) for queue_id in QUEUES]
-        for queue_id, known in enumerate(opened.store.read_known(asked, 1 << 20)):
+        for queue_id, known in enumerate(opened.store.read_known(asked, 1 << 20, 1 << 20)):
             if known is None:
                 continue
             page = page_of(opened, queue_id, first, end - first, 1 << 20)
@@ -241,8 +242,36 @@ def test_a_little_of_many_queues_is_what_each_has() -> None:
     assert {places[1:] for places in found} >= {(0, LARGE), (5, 3 * LARGE - 7)}
     asked = [("orders", queue_id, 0, LARGE) for queue_id in QUEUES]
     size = sum(map(len, found[0, 0, LARGE]))
-    assert opened.store.read_known(asked, size - 1) == [None, None], "over the bytes"
-    assert opened.store.read_known([("orders", 7, 0, 16), asked[0]], 1 << 20) == [None, None]
+    assert opened.store.read_known(asked, size - 1, 1 << 20) == [None, None], "over the bytes"
+    assert opened.store.read_known([("orders", 7, 0, 16), asked[0]], 1 << 20, 1 << 20) == [
+        None,
+        None,
+    ]
+    both = opened.store.read_known(asked, 1 << 20, 2 * size)
+    assert [known is None for known in both] == [False, False]
+    first = opened.store.read_known(asked, 1 << 20, 2 * size - 1)
+    assert [known is None for known in first] == [False, True], "over the bytes of all"
+    opened.store.close()
+
+
+def test_nothing_is_read_in_which_no_block_can_be_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+    read_pieces = CommitLog.read_pieces
+
+    def noted(log: CommitLog, buffer: memoryview, pieces: Sequence[LogPiece]) -> list[bool]:
+        lengths.extend(end - start for _, start, end, _ in pieces)
+        return read_pieces(log, buffer, pieces)
+
+    monkeypatch.setattr(CommitLog, "read_pieces", noted)
+    opened = filled(ALL)
+    for queue_id in QUEUES:
+        joined(opened, queue_id, in_place=False)
+    few = [("orders", 0, 1, BLOCK_RECORDS + 15), ("orders", 1, 0, BLOCK_RECORDS - 1)]
+    assert opened.store.read_known(few, 1 << 20, 1 << 20) == [None, None]
+    assert lengths == []
+    _, known = opened.store.read_known([few[0], ("orders", 1, 0, LARGE)], 1 << 20, 1 << 20)
+    assert known is not None
+    assert lengths == [0, total_bytes(known.records)]
     opened.store.close()
 
 
@@ -288,7 +317,7 @@ def test_what_lies_in_one_piece_is_read_together(at_once: int, between: int, is_
         opened.append_frame([Message(bytes(between))], queue_id=1)
     opened.settle()
     joined(opened, 0, in_place=False)
-    [found] = opened.store.read_known([("orders", 0, 0, LARGE)], 1 << 20)
+    [found] = opened.store.read_known([("orders", 0, 0, LARGE)], 1 << 20, 1 << 20)
     assert (found is not None) == is_read
     opened.store.close()
 
@@ -332,7 +361,9 @@ def test_each_is_taken_unless_it_is_off(
     opened = filled(fast_paths)
     for in_place in (False, True):
         joined(opened, 0, in_place=in_place)
-    opened.store.read_known([("orders", queue_id, 0, LARGE) for queue_id in QUEUES], 1 << 20)
+    opened.store.read_known(
+        [("orders", queue_id, 0, LARGE) for queue_id in QUEUES], 1 << 20, 1 << 20
+    )
     off = {field.name for field in fields(FastPaths) if not getattr(fast_paths, field.name)}
     for name in off & RESTS_ON.keys():
         off |= RESTS_ON[name]

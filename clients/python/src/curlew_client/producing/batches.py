@@ -196,7 +196,9 @@ class Batches:
         """The loop looks again when the linger of the oldest open batch is over, or before."""
         self._is_closed = False
         self._lock = threading.Lock()
-        self._has_room = threading.Condition(self._lock)
+        self._waiting: list[threading.Lock] = []
+        """Of threads that wait for room: each waits for its own, which is held until then. No
+        `Condition`, as Ctrl-C within its Python code leaves the lock taken, or given back twice."""
 
     def add(self, topic: str, message: Waiting, is_one_way: bool = False) -> SendFuture | None:
         """Add a message; None: there is no room. Raises `ClientClosed` after `close`."""
@@ -258,10 +260,10 @@ class Batches:
     def close(self) -> None:
         """Take no more messages, not of those either who wait for room: when all has gone that is
         there, nobody looks for more."""
-        with self._has_room:
+        with self._lock:
             self._is_closed = True
             self._ungrant_all()
-            self._has_room.notify_all()
+            self._let_waiting_look()
 
     def _grant(self, batch: Batch) -> None:
         """Room for messages that then need no reckoning: at most all but the one that makes it
@@ -288,10 +290,25 @@ class Batches:
             self._ungrant(batch)
 
     def wait_for_room(self, message: Waiting, timeout_s: float) -> None:
-        """Block the thread until the message fits, or it is refused, or the time is over."""
+        """Block the thread until the message may fit, or is refused, or the time is over."""
         size = size_of(message)
-        with self._has_room:
-            self._has_room.wait_for(lambda: self._is_closed or self._fits(size), timeout_s)
+        turn = threading.Lock()
+        turn.acquire()
+        with self._lock:
+            if self._is_closed or self._fits(size):
+                return
+            self._waiting.append(turn)
+        try:
+            turn.acquire(timeout=timeout_s)
+        finally:
+            with self._lock:
+                if turn in self._waiting:
+                    self._waiting.remove(turn)
+
+    def _let_waiting_look(self) -> None:
+        for turn in self._waiting:
+            turn.release()
+        self._waiting.clear()
 
     def _fits(self, size: int) -> bool:
         """Whether there is room; any one message fits alone."""
@@ -334,10 +351,10 @@ class Batches:
 
     def over(self, batch: Batch) -> Batch | None:
         """A batch has its results; the one of its key that goes now."""
-        with self._has_room:
+        with self._lock:
             self._room_messages += len(batch.messages)
             self._room_bytes += batch.size
-            self._has_room.notify_all()
+            self._let_waiting_look()
             key = batch.key
             if not key.is_ordered:
                 return None

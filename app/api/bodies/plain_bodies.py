@@ -27,11 +27,10 @@ _INLINE_BYTES_MAX: Final = 32 * KIB
 async def unpack_deliveries(deliveries: Sequence[Delivery]) -> None:
     """Have the messages of those with packed bodies, so that nobody has to unpack them later on the
     event loop."""
-    contents = [delivery.content for delivery in deliveries]
     sizes = [
         len(content)
-        for content in contents
-        if isinstance(content, memoryview)
+        for delivery in deliveries
+        if isinstance(content := delivery.content, memoryview)
         and content[SYSTEM_FLAG_LOW] & SYSTEM_FLAG_COMPRESSED  # `is_packed`, written out
     ]
     if sum(sizes) > _INLINE_BYTES_MAX:

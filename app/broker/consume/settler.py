@@ -231,28 +231,20 @@ class Settler:
 
         Unless `is_repeatable`, a handle that has acked its message before cannot do it again.
         """
-        acked: dict[LeasedQueue, dict[int, int]] = {}
+        recalled = self._signer.recall_all(handles)
+        if acked := _all_held(subscription, recalled, now_s):
+            return Acks(acked, [SettleResult(text, "ack", None) for text in handles])
         results: list[SettleResult] = []
-        recall = self._signer.recall
-        known: LeasedQueue | None = None
-        """The queue of the handle before, which is the subscription's."""
-        for text in handles:
+        for text, held in zip(handles, recalled, strict=True):
             error: CurlewError | None = None
-            held = recall(text)
-            if held is None or not (
-                held[0].leases.get(held[1], held[2], now_s) is not None
-                and (held[0] is known or subscription.find(held[0].queue_id) is held[0])
-            ):
+            if held is None or not _all_held(subscription, (held,), now_s):
                 try:
-                    held = self._look_closer(subscription, text, now_s, is_repeatable)
+                    held = self._look_closer(subscription, text, now_s, is_repeatable)  # noqa: PLW2901
                 except CurlewError as bad:
                     error = bad
             if error is None and held is not None:
-                known, offset, lease_id = held
-                if known in acked:
-                    acked[known][offset] = lease_id
-                else:
-                    acked[known] = {offset: lease_id}
+                queue, offset, lease_id = held
+                acked.setdefault(queue, {})[offset] = lease_id
             results.append(SettleResult(text, "ack", error))
         return Acks(acked, results)
 
@@ -503,6 +495,27 @@ def settled_by(subscription: Subscription, runs: Mapping[LeasedQueue, list[int]]
     return Settled(
         subscription.group, [(topic, queue.queue_id, acked) for queue, acked in runs.items()]
     )
+
+
+def _all_held(
+    subscription: Subscription, recalled: Sequence[Held | None], now_s: float
+) -> dict[LeasedQueue, dict[int, int]]:
+    """Offset to lease id by queue, when all of them are the subscription's and live; else nothing,
+    also for none and where one offset comes twice."""
+    found: dict[LeasedQueue, dict[int, int]] = {}
+    for held in recalled:
+        if held is None:
+            return {}
+        queue, offset, lease_id = held
+        if queue in found:
+            found[queue][offset] = lease_id
+        else:
+            found[queue] = {offset: lease_id}
+    for queue, leases in found.items():
+        is_known = subscription.find(queue.queue_id) is queue
+        if not (is_known and queue.leases.are_live(leases, now_s)):
+            return {}
+    return found if sum(map(len, found.values())) == len(recalled) else {}
 
 
 def _is_repeated_ack(queue: LeasedQueue, handle: ReceiptHandle, now_s: float) -> bool:

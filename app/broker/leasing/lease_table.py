@@ -153,6 +153,15 @@ class LeaseTable:
             return None
         return lease
 
+    def are_live(self, held: Mapping[int, int], now_s: float) -> bool:
+        """Whether each offset has the live lease with its id: `get` of many."""
+        leases = self._leases
+        for offset, lease_id in held.items():
+            lease = leases.get(offset)
+            if lease is None or lease.lease_id != lease_id or lease.expires_s <= now_s:
+                return False
+        return True
+
     def state_of(self, offset: int) -> HeldMessage | None:
         """Where the message is; None: not fetched, or settled."""
         for state, held in (

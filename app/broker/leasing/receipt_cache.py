@@ -42,10 +42,11 @@ class ReceiptCache(ReceiptSigner):
         self._newest.update(zip(texts, held, strict=True))
         return texts
 
-    def recall(self, handle: str) -> Held | None:
-        """What a handle was issued for, when it is remembered still; else `read` it.
+    def recall_all(self, handles: Sequence[str]) -> list[Held | None]:
+        """What each was issued for, when it is remembered still; `read` those that are None.
 
-        It is forgotten with that: few are asked for twice. Whether the lease lasts is not known
+        They are forgotten with that: few are asked for twice. Whether the lease lasts is not known
         here, nor whether the queue is still the group's.
         """
-        return self._newest.pop(handle, None) or self._earlier.pop(handle, None)
+        newest, earlier = self._newest.pop, self._earlier.pop
+        return [newest(handle, None) or earlier(handle, None) for handle in handles]

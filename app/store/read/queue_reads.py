@@ -190,7 +190,7 @@ def _runs(source: Source, units: list[Unit]) -> list[tuple[int, int]]:
     low = end = segment_end = 0
     for index, (at, size, _) in enumerate(units):
         if at != end or at >= segment_end:
-            if index and not end <= at <= min(end + gap_bytes, segment_end - 1):
+            if index and not (end <= at <= end + gap_bytes and at < segment_end):
                 runs.append((low, index))
                 low = index
             if low == index:

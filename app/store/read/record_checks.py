@@ -115,12 +115,13 @@ def bad_of_few(source: Source, queue: ConsumeQueue, run: FewRun) -> list[int]:
     part = queue.topic_part
     bad: list[int] = []
     queue_id = queue.queue_id
+    rows = list(zip(offsets, units, records, strict=True))
     for index in doubtful:
-        offset, unit, record = offsets[index], units[index], records[index]
+        offset, unit, record = rows[index]
         # `_is_good`, written out: each message of a small read comes here.
-        is_plain = is_plain_record_of(record, part, queue_id, offset, unit[0])
-        is_good = is_plain and unit[1] == len(record)
-        if not (is_good or is_intact(source, queue, record, unit, offset)):
+        if is_plain_record_of(record, part, queue_id, offset, unit[0]) and unit[1] == len(record):
+            continue
+        if not is_intact(source, queue, record, unit, offset):
             bad.append(index)
     if found != wanted:
         packed = [

@@ -42,7 +42,7 @@ def test_a_remembered_handle_stands_for_what_its_signature_says(attempt: int) ->
     for text in issue(handles, attempt=attempt):
         said = ReceiptSigner(KEY, SHARD).read(text)
         assert handles.read(text) == said
-        assert handles.recall(text) == (QUEUE, said.queue_offset, said.lease_id)
+        assert handles.recall_all([text]) == [(QUEUE, said.queue_offset, said.lease_id)]
         assert said[:3] == ("orders", "billing", 3)
         assert said.attempt == min(attempt, ATTEMPT_MAX)
 
@@ -61,9 +61,9 @@ def test_what_is_recalled_is_forgotten_and_still_readable() -> None:
     handles = ReceiptCache(KEY, SHARD)
     texts = issue(handles)
     assert remembered(handles) == COUNT
-    assert [handles.recall(text) for text in texts] == [(QUEUE, n, 2 * n) for n in range(COUNT)]
+    assert handles.recall_all(texts) == [(QUEUE, n, 2 * n) for n in range(COUNT)]
     assert remembered(handles) == 0
-    assert [handles.recall(text) for text in texts] == [None] * COUNT
+    assert handles.recall_all(texts) == [None] * COUNT
     assert [handles.read(text).queue_offset for text in texts] == list(range(COUNT))
 
 
@@ -75,9 +75,9 @@ def test_forged_handles_are_refused_beside_remembered_ones() -> None:
             handles.read(text[:-1] + ("A" if text[-1] != "A" else "B"))
         with pytest.raises(InvalidReceiptHandle):
             handles.read(text[:-1])
-        assert handles.recall(text[:-1]) is None
+        assert handles.recall_all([text[:-1]]) == [None]
     for text in other:
-        assert handles.recall(text) is None
+        assert handles.recall_all([text]) == [None]
         with pytest.raises(InvalidReceiptHandle):
             handles.read(text)
 
@@ -89,6 +89,6 @@ def test_the_memory_is_bounded_and_the_newest_are_in_it() -> None:
         newest = issue(handles, first)
         assert remembered(handles) <= HANDLES_REMEMBERED_MAX
     before = remembered(handles)
-    assert all(handles.recall(text) for text in newest)
+    assert all(handles.recall_all(newest))
     assert remembered(handles) == before - COUNT
     assert handles.read(oldest[0]) == ReceiptHandle("orders", "billing", 3, 0, 0, 1, True, 60_000)

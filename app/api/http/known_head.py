@@ -125,20 +125,36 @@ class CarriedHead:
 class KnownHeads:
     """Those of one connection: of the last few kinds of requests."""
 
-    __slots__ = ("_heads", "_learnt", "_unlike")
+    __slots__ = ("_found", "_heads", "_learnt", "_newest", "_next", "_unlike")
 
     def __init__(self) -> None:
         self._heads: list[KnownHead | CarriedHead] = []
+        self._next = [0] * _HEADS_MAX
+        """Which head came after each the last time: a consumer's settle comes after its receive."""
+        self._found = 0
+        """The head of the request before."""
+        self._newest = 0
         self._learnt = 0
         self._unlike = 0
         """Heads in a row that were like none before."""
 
     def find(self, data: bytes) -> tuple[HTTPScope, bytes] | None:
         """A scope of its own and the body, when `data` is one whole request with a known head."""
-        for head in self._heads:
-            found = head.find(data)
+        heads = self._heads
+        if not heads:
+            return None
+        likely = self._next[self._found]
+        found = heads[likely].find(data)
+        if found is not None:
+            self._found, self._unlike = likely, 0
+            return found
+        # Where each head differs, one is looked at that a client who begins to repeat itself has.
+        seldom = self._unlike > _LEARNT_ALWAYS
+        for place in (self._newest,) if seldom else range(len(heads)):
+            found = None if place == likely else heads[place].find(data)
             if found is not None:
-                self._unlike = 0
+                self._next[self._found] = place
+                self._found, self._unlike = place, 0
                 return found
         return None
 
@@ -150,10 +166,11 @@ class KnownHeads:
         found = known_head(data, scope.copy())
         if found is None:
             return
-        if len(self._heads) < _HEADS_MAX:
+        self._newest = self._learnt % _HEADS_MAX
+        if self._newest == len(self._heads):
             self._heads.append(found)
         else:
-            self._heads[self._learnt % _HEADS_MAX] = found
+            self._heads[self._newest] = found
         self._learnt += 1
 
 

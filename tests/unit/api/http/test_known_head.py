@@ -11,7 +11,7 @@ from typing_extensions import override
 from uvicorn._types import HTTPScope
 from uvicorn.server import ServerState
 
-from app.api.http.known_head import KnownHeads
+from app.api.http.known_head import KnownHead, KnownHeads
 from app.api.http.request_context import BODY_IN_PLACE, CONNECTION, HEAD, Receive, Scope, Send
 from app.api.server.connections import Connections
 from app.api.server.protocol import HttpProtocol, guarded
@@ -243,6 +243,31 @@ def test_a_connection_with_ever_new_heads_learns_few() -> None:
     asyncio.run(served(different, known))
     assert known._learnt == 11  # the first eight, and three of 92
     assert compared([*different, PLAIN]) == 0
+
+
+def test_a_client_that_repeats_itself_again_is_known_again() -> None:
+    different = [of_length(b"body", b"MQ-Keys: %d" % number) for number in range(100)]
+    kinds = [of_length(b"body", b"MQ-Tag: %d" % number) for number in range(2)]
+    assert compared([*different, *[kinds[0]] * 64]) >= 32
+    assert compared([*different, *kinds * 64]) >= 96 - 32
+
+
+def test_the_head_that_came_next_the_last_time_is_the_first_one_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kinds = [of_length(b"body", b"MQ-Tag: %d" % number) for number in range(4)]
+    known = Counting()
+    asyncio.run(served([*kinds, kinds[2], kinds[3], kinds[2]], known))
+    looks: list[object] = []
+    find = KnownHead.find
+
+    def noted(head: KnownHead, data: bytes) -> tuple[HTTPScope, bytes] | None:
+        looks.append(head)
+        return find(head, data)
+
+    monkeypatch.setattr(KnownHead, "find", noted)
+    asyncio.run(served([kinds[3], kinds[2]] * 3, known))
+    assert len(looks) == 6
 
 
 _PIECES = st.sampled_from([*KNOWABLE, *OTHERS])

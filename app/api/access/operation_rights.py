@@ -174,7 +174,7 @@ class OperationRights:
         for action, kind, place, instead in path.needs:
             if place < 0:
                 if not caller.decide(action, CLUSTER).is_allowed:
-                    raise not_permitted(caller.name, action, CLUSTER)
+                    raise not_permitted(caller, action, CLUSTER)
                 granted.append(Requirement(action, kind, ""))
                 continue
             name = names[place]
@@ -204,4 +204,4 @@ def _either(
     for each in (instead, action):
         if each is not None and caller.may(each, kind, name):
             return each
-    raise not_permitted(caller.name, action, target_of(kind, name), instead)
+    raise not_permitted(caller, action, target_of(kind, name), instead)

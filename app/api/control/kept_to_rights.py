@@ -27,12 +27,12 @@ def kept_to_rights(access: Standing, kind: Kind, name: str, terms: Terms) -> Ite
         try:
             yield only_make
         except PreconditionFailed as error:
-            refusal = not_permitted(access.caller.name, Action.UPDATE, target_of(kind, name))
+            refusal = not_permitted(access.caller, Action.UPDATE, target_of(kind, name))
             raise refusal from error
     else:
         access.require(Action.UPDATE, kind, name)
         try:
             yield replace(terms, must_exist=True)
         except NotFound as error:
-            refusal = not_permitted(access.caller.name, Action.CREATE, target_of(kind, name))
+            refusal = not_permitted(access.caller, Action.CREATE, target_of(kind, name))
             raise refusal from error

@@ -14,7 +14,7 @@ from app.domain.access.accounts import Fence
 from app.domain.access.actions import CLUSTER, Action, Kind, Target
 from app.domain.access.evaluator import UNMENTIONED, Decision, Principal
 from app.domain.access.keyring import Keyring, KnownKey, PolicyAge
-from app.domain.access.refusals import NotPermitted
+from app.domain.access.refusals import NotPermitted, Unauthorized
 from app.domain.names import in_audit, split_name, stored_name
 from app.domain.positions import TimestampMs
 
@@ -106,7 +106,7 @@ class Caller:
         """Raise `NotPermitted` unless it may: the same whether or not there is such a thing."""
         target = target_of(kind, name)
         if not self.decide(action, target).is_allowed:
-            raise not_permitted(self.name, action, target)
+            raise not_permitted(self, action, target)
 
     def require_all_that_begin(self, action: Action, kind: Kind, name: str) -> None:
         """As `require`, for `name` and every name that begins so."""
@@ -211,7 +211,7 @@ class Known(Caller):
         principal = self.principal
         evaluator = self._source.keyring.evaluator
         if principal is None or not evaluator.covers(principal, action, target):
-            raise not_permitted(self.name, action, target._replace(name=f"{target.name}*"))
+            raise not_permitted(self, action, target._replace(name=f"{target.name}*"))
 
 
 class KeyHolder(Known):
@@ -342,11 +342,22 @@ def target_of(kind: Kind, name: str) -> Target:
     return Target(kind, bare, namespace)
 
 
+def ended(caller: Caller) -> Unauthorized:
+    """The refusal of a caller that was live when its request began."""
+    if caller.name is None:
+        return Unauthorized("this node began to ask for API keys while the request waited")
+    return Unauthorized(
+        "this API key, token or certificate was revoked, or has expired, while the request waited"
+    )
+
+
 def not_permitted(
-    who: str | None, action: Action, target: Target, instead: Action | None = None
-) -> NotPermitted:
+    caller: Caller, action: Action, target: Target, instead: Action | None = None
+) -> NotPermitted | Unauthorized:
     """The refusal: the same whether or not there is such a thing. `instead` would do as well."""
-    subject = "this caller" if who is None else f"principal {who!r}"
+    if not caller.is_live:  # it may do nothing any more, whatever policies say of its name
+        return ended(caller)
+    subject = "this caller" if caller.name is None else f"principal {caller.name!r}"
     refused = f"may not {action}" if instead is None else f"may neither {instead} nor {action}"
     place = f" in namespace {target.namespace!r}" if target.namespace else ""
     refusal = NotPermitted(

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from app.domain.access.actions import Action, Kind
-from app.domain.access.caller import OPEN, Caller, not_permitted, target_of
+from app.domain.access.caller import OPEN, Caller, ended, not_permitted, target_of
 from app.domain.access.keyring import Keyring
-from app.domain.access.refusals import Unauthorized
 from app.domain.errors import CurlewError
 
 Visible = Callable[[str], bool]
@@ -127,7 +126,7 @@ class Standing:
         is handed out."""
         caller = self.caller
         if not caller.is_live:
-            return _closed() if caller.name is None else _gone()
+            return ended(caller)
         age = caller.age
         if age is not None and age.is_over:
             return age.refusal()
@@ -137,16 +136,6 @@ class Standing:
         for action, kind, name in self.granted:
             target = target_of(kind, name)
             if not caller.decide(action, target).is_allowed:
-                return not_permitted(caller.name, action, target)
+                return not_permitted(caller, action, target)
         self._seen = keyring
         return None
-
-
-def _gone() -> Unauthorized:
-    return Unauthorized(
-        "this API key, token or certificate was revoked, or has expired, while the request waited"
-    )
-
-
-def _closed() -> Unauthorized:
-    return Unauthorized("this node began to ask for API keys while the request waited")

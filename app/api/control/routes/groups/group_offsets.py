@@ -277,7 +277,7 @@ def _seen(access: WithAccess, snapshot: OffsetSnapshot) -> OffsetSnapshot:
 def _require_all(access: WithAccess, topics: Iterable[str]) -> None:
     """Raise unless the caller may know of each; the refusal names none."""
     if len(access.visible(Action.GET, Kind.TOPIC, names := list(topics))) < len(names):
-        raise not_permitted(access.caller.name, Action.GET, Target(Kind.TOPIC, "*"))
+        raise not_permitted(access.caller, Action.GET, Target(Kind.TOPIC, "*"))
 
 
 def _snapshot_answer(snapshot: OffsetSnapshot, *, is_dry_run: bool) -> SnapshotAnswer:

@@ -19,7 +19,7 @@ from app.config import Config
 from app.main import NodeServer, bind
 from app.node import Node
 from app.node_parts.from_config import log_cache_note
-from app.runtime.allocator import keep_arenas, keep_freed_memory
+from app.runtime.allocator import keep_freed_memory
 from app.runtime.descriptors import allow_open_files, fitted
 from app.runtime.version import program_version
 
@@ -63,7 +63,6 @@ async def _serve(config: Config, announce: Callable[[Node, int], str]) -> None:
         server = NodeServer(node)
         _quiet_collector()
         keep_freed_memory()
-        keep_arenas()
         sys.stdout.write(announce(node, listener.getsockname()[1]))
         sys.stdout.flush()
         note = log_cache_note(config)

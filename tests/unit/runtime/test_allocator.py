@@ -25,10 +25,7 @@ _PAGES = 50 * (12 << 20) // 4096
 
 
 def _faults(tune: str) -> int:
-    return _run(_FAULTS.format(tune=tune))
-
-
-def _run(program: str) -> int:
+    program = _FAULTS.format(tune=tune)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
@@ -44,25 +41,6 @@ def test_large_pieces_are_paid_for_once() -> None:
     # The control: without it, the larger part of what is allocated is new to the process each time.
     assert untuned > _PAGES // 2
     assert tuned < _PAGES // 5
-
-
-_SMALL_FAULTS = """
-import resource
-{tune}
-for _ in range(50):
-    objects = [bytes(400) for _ in range(5_000)]
-    del objects
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
-"""
-_KEEP_ARENAS = "from app.runtime.allocator import keep_arenas; keep_arenas()"
-_LOADED = "import app.runtime.allocator"
-
-
-def test_small_objects_of_each_turn_are_paid_for_once() -> None:
-    kept, control = (_run(_SMALL_FAULTS.format(tune=tune)) for tune in (_KEEP_ARENAS, _LOADED))
-    each_time = 50 * 5_000 * 448 // 4096
-    assert control > each_time // 2
-    assert kept < each_time // 2
 
 
 def test_where_the_allocator_is_another_one_nothing_is_done(

@@ -4,7 +4,6 @@ A fault takes its victim when it begins, by the role that the node has then. One
 leaves three nodes that run and can reach each other and the database.
 """
 
-import re
 import signal
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -22,7 +21,6 @@ from tests.support.cluster.three_processes import NAMES, Shard
 from tests.support.metadata.postgres import PostgresServer
 
 OPERATORS: Final = 4
-_REPLICA: Final = re.compile(r'^curlew_replica_leading\{.*replica="(\w+)"', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +33,8 @@ class Victims:
     """The address at which the hosts reach the database."""
     database: PostgresServer
     random: Random
+    replicas: Mapping[str, str]
+    """Node to what it is called among the replicas: as long as it has its disk."""
     orders: Counter[int] = field(default_factory=Counter)
     """How often operators were answered so, by status; 0: not at all."""
 
@@ -182,9 +182,8 @@ def _order(
 
 
 def _replica(victims: Victims, name: str) -> str:
-    """The path of the replica of a node; of none that exists, where the node does not answer."""
-    found = _REPLICA.search(victims.shard.figures(name))
-    return f"/replicas/{found[1] if found else 'silent'}"
+    """The path of the replica of a node, which need not answer."""
+    return f"/replicas/{victims.replicas[name]}"
 
 
 def hand_over(victims: Victims) -> Undo:

@@ -1,6 +1,7 @@
 """One history: rounds of faults over a running cluster, and what the checker says of all of it."""
 
 import hashlib
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ TOGETHER: Final = 0.3
 """The part of the rounds in which two faults meet."""
 CONVERGED_S: Final = 90.0
 """So long after its faults a cluster has all replicas in sync, or has failed."""
+
+_REPLICA: Final = re.compile(r'^curlew_replica_leading\{.*replica="(\w+)"', re.MULTILINE)
 
 
 class Round(NamedTuple):
@@ -161,6 +164,13 @@ def log_of(store: Path) -> Log:
     return Log(int(paths[0].name), end, digest.hexdigest())
 
 
+def replica_of(figures: str) -> str:
+    """What a node is called among the replicas, by its `/metrics`."""
+    found = _REPLICA.search(figures)
+    assert found, figures
+    return found[1]
+
+
 @contextmanager
 def running_nemesis(root: Path, seed: int, replication: str = "sync") -> Iterator[Nemesis]:
     """Three nodes with networks and disks of their own, a database, and a load.
@@ -184,6 +194,7 @@ def running_nemesis(root: Path, seed: int, replication: str = "sync") -> Iterato
                 hosts=hosts,
             )
         )
-        victims = Victims(shard, hosts, outside, server, Random(seed))
+        replicas = {name: replica_of(shard.figures(name)) for name in NAMES}
+        victims = Victims(shard, hosts, outside, server, Random(seed), replicas)
         load = stack.enter_context(cluster_load(root, shard, hosts, replication))
         yield Nemesis(victims, load, root)

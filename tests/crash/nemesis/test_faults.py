@@ -12,6 +12,8 @@ from tests.crash.nemesis.faults import OPERATORS, Victims, hand_over, remove_fol
 from tests.support.cluster.three_processes import NAMES, Shard
 from tests.support.metadata.postgres import PostgresServer
 
+REPLICAS = {name: f"node{name}" for name in NAMES}
+
 
 class Talking:
     """In place of a shard: `a` leads, and each node answers as it is told."""
@@ -23,16 +25,13 @@ class Talking:
     def leader(self) -> str:
         return "a"
 
-    def figures(self, name: str) -> str:
-        return f'curlew_replica_leading{{shard="orders",replica="node{name}"}} 0\n'
-
     def asked(self, name: str, method: str, path: str, _body: object) -> httpx.Response:
         self.paths.append(f"{method} {path}")
         return httpx.Response(self._says(name))
 
 
 def of(shard: Talking) -> Victims:
-    return Victims(cast("Shard", shard), {}, "", cast("PostgresServer", None), Random(1))
+    return Victims(cast("Shard", shard), {}, "", cast("PostgresServer", None), Random(1), REPLICAS)
 
 
 def silent_but(*names: str) -> Callable[[str], int]:

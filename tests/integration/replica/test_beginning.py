@@ -21,11 +21,6 @@ QUIET = 1
 POLICY = RetentionPolicy(log_bytes_max=2 * SMALL.segment_bytes)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(autouse=True)
 def _checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each tick begins one."""

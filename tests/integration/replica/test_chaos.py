@@ -30,11 +30,6 @@ TURNS: Final = 8
 UNDER_WAY_MAX: Final = 16
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Sender:
     """Sends to whoever serves, until it is stopped. A message is never sent twice."""
 

@@ -14,11 +14,6 @@ from tests.support.stores.stores import SMALL
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(autouse=True)
 def _checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each tick begins one."""

@@ -29,11 +29,6 @@ from tests.integration.replica.shard_of_runners import (
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def writers() -> set[threading.Thread]:
     return {each for each in threading.enumerate() if each.name == THREAD_NAME}
 

@@ -42,11 +42,6 @@ from tests.support.stores.stores import SMALL
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def bodies(store: MessageStore, queue_id: int = 0) -> list[bytes]:
     """All that can be read of a queue."""
     low, high = store.bounds("orders", queue_id)

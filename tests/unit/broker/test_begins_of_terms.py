@@ -32,11 +32,6 @@ pytestmark = pytest.mark.anyio
 GONE = "gone"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @dataclass
 class Shard:
     """Its log and metadata, which outlive a term."""

@@ -17,11 +17,6 @@ pytestmark = pytest.mark.anyio
 TOO_FEW = "1 more would have to answer"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class NoStore:
     """Of which only the term's own topic is trimmed."""
 

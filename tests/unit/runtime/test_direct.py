@@ -15,11 +15,6 @@ pytestmark = pytest.mark.anyio
 _OF_WHOM: ContextVar[str] = ContextVar("of_whom", default="nobody")
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Bell(Resumable):
     """Rings when it is told to."""
 

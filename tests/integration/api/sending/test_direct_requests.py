@@ -25,17 +25,6 @@ def post(body: bytes, *, topic: bytes = b"orders", headers: bytes = b"") -> byte
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Served]:
-    async with served_node(tmp_path, Limits(), auto_create_topics=True) as served:
-        yield served
-
-
-@pytest.fixture
 async def connection(server: Served) -> AsyncIterator[RawConnection]:
     connection = await server.connect()
     await connection.say(GET)

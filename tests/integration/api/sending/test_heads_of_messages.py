@@ -1,15 +1,13 @@
 """Sends of one connection whose heads say the same of the message: read once, stored each time."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from app.api.formats.mq_headers import read_send_options
-from app.domain.limits import Limits
 from app.domain.message import StoredMessage
-from tests.support.clients.wire import RawConnection, Served, served_node
+from tests.support.clients.wire import RawConnection, Served
 
 pytestmark = pytest.mark.anyio
 
@@ -20,17 +18,6 @@ PAID = b"MQ-Tag: paid\r\nMQ-Sharding-Key: 7\r\nContent-Type: text/plain\r\n"
 def post(body: bytes, headers: bytes) -> bytes:
     head = b"POST /v1/topics/orders/messages HTTP/1.1\r\nHost: localhost\r\n" + headers
     return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Served]:
-    async with served_node(tmp_path, Limits(), auto_create_topics=True) as served:
-        yield served
 
 
 @pytest.fixture

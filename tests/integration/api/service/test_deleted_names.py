@@ -40,11 +40,6 @@ MAKERS: list[tuple[str, str, dict[str, Any]]] = [
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def few(tmp_path: Path) -> AsyncIterator[Served]:
     async with served_node(tmp_path, FEW, auto_create_topics=True) as served:
         yield served

@@ -22,11 +22,6 @@ USES: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def client_of(served: Served) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}", timeout=60)
 
